@@ -49,7 +49,7 @@ test: setup
 # for the first time at once, it can fail ("dictionary changed size during iteration").
 test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile tests/library \
-		--deselect "tests/library/test_services.py::test_first_use_in_a_process_is_thread_safe"
+		--deselect "tests/library/laws/test_services.py::test_first_use_in_a_process_is_thread_safe"
 
 $(LOWEST)/.ready: $(VENV)/.library pyproject.toml
 	$(PYTHON) -m venv --clear $(LOWEST)

@@ -18,13 +18,12 @@ import typer
 from typer.core import TyperCommand
 
 from relmap import __version__
-from relmap.errors import InputError, Protocol, assignment, assignments, escape_unprintable, needs_extra, option
+from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
 from relmap.io.reading import DEFAULT_READING, Reading, split_names
+from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
 
 if TYPE_CHECKING:
-    from relmap.evaluation.summary import FitSummary
     from relmap.io.files import Predictions as PredictionFile
-    from relmap.maps.document import MapDocument
 
 COLUMNS_PANEL = "How the file is read"
 FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
@@ -44,6 +43,10 @@ def variant_names() -> list[str]:
     from relmap.projection.registry import DEPLOYABLE_VARIANTS
 
     return [*DEPLOYABLE_VARIANTS]
+
+
+# field -> function that completes the value of its option in a shell
+COMPLETIONS: dict[str, Callable[[], list[str]]] = {"calibrator": calibrator_names, "variant": variant_names}
 
 
 def fill_in_registry_names(text: str) -> str:
@@ -99,33 +102,69 @@ def options_from_fields(
             for field_option in field_options:
                 if field_option.name in keywords:
                     field_values[field_option.name] = keywords.pop(field_option.name)
-            keywords[parameter] = value_type(**field_values)
+            keywords[parameter] = value_type(**_split_lists(value_type, field_values))
             return command(*arguments, **keywords)
 
-        other_parameters = [other for other in command_parameters.values() if other.name != parameter]
-        run.__signature__ = inspect.Signature([*other_parameters, *field_options])  # type: ignore[attr-defined]
+        parameters: list[inspect.Parameter] = []
+        for name, command_parameter in command_parameters.items():
+            parameters += field_options if name == parameter else [command_parameter]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
+def _field_texts(value_type: type) -> dict[str, OptionText]:
+    """Return the text of the option of each field."""
+    texts = {}
+    for name, hint in get_type_hints(value_type, include_extras=True).items():
+        text = get_args(hint)[1]
+        texts[name] = text if isinstance(text, OptionText) else OptionText(text, panel=COLUMNS_PANEL)
+    return texts
+
+
 def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.Parameter]:
-    """Build a keyword parameter for each field, annotated with its option."""
-    hints = get_type_hints(value_type, include_extras=True)
+    """Build a parameter for each field, annotated with its option; the option of several names is text."""
+    kinds = get_type_hints(value_type)
+    texts = _field_texts(value_type)
     options = []
     for field in fields(value_type):
         if field.name in without:
             continue
+        text = texts[field.name]
         spellings = [field.name]
         if field.name in FORMER_NAMES:
             spellings.append(FORMER_NAMES[field.name])
-        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings]
-        kind, help_text = get_args(hints[field.name])
-        annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]
+        option = typer.Option(
+            *[f"--{spelling.replace('_', '-')}" for spelling in spellings],
+            help=text.help,
+            rich_help_panel=text.panel,
+            min=text.minimum,
+            max=text.maximum,
+            autocompletion=COMPLETIONS.get(field.name),
+        )
         options.append(
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=None if text.example else field.default,
+                annotation=ANNOTATED[str | None if text.example else kinds[field.name], option],
+            )
         )
     return options
+
+
+def _split_lists(value_type: type, values: Mapping[str, object]) -> dict[str, object]:
+    """Split the text of each option of several names; without a text, the field has its default."""
+    texts = _field_texts(value_type)
+    split: dict[str, object] = {}
+    for name, value in values.items():
+        text = texts[name]
+        if not text.example:
+            split[name] = value
+        elif value is not None:
+            split[name] = split_names(name, str(value), text.example, text.min_names)
+    return split
 
 
 @contextmanager
@@ -211,11 +250,9 @@ def print_lines(lines: list[str]) -> list[str]:
     return escaped
 
 
-FIT_PANEL = "How the map is fitted"  # groups of options in the help
-MAP_PANEL = "Threshold on the reliability of a map"
+MAP_PANEL = "Threshold on the reliability of a map"  # groups of options in the help
 SCORE_PANEL = "Threshold on a score, without a map"
 MAP_SUFFIX = ".map.json"  # suffix of the map that `report` writes next to its page
-MIN_LABELS = 2
 DRIFT_STATUS = 3  # exit status of `evaluate --fail-on-drift` after drift
 app = typer.Typer(
     help="Find out which decisions of your model can be used automatically and which need review.",
@@ -245,50 +282,6 @@ Predictions = Annotated[Path, typer.Option(help="File of predictions: parquet, c
 Labelled = Annotated[
     Path, typer.Option(help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx.")
 ]
-Calibrator = Annotated[
-    str | None,
-    typer.Option(
-        help="Calibrator of the confidence: {calibrators} (default: sms, or uncal without logits). hcal can make the "
-        "calibration of two imbalanced labels worse.",
-        autocompletion=calibrator_names,
-        rich_help_panel=FIT_PANEL,
-    ),
-]
-Variant = Annotated[
-    str | None,
-    typer.Option(
-        help="Model of the reliability: {variants} (default: mrp_pooled).",
-        autocompletion=variant_names,
-        rich_help_panel=FIT_PANEL,
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.", rich_help_panel=FIT_PANEL)]
-Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order, such as bad,fair,good.")]
-AcceptLabelOrder = Annotated[
-    bool,
-    typer.Option(
-        "--accept-label-order",
-        help="Fit even if another order of the labels matches the predictions significantly better.",
-        rich_help_panel=FIT_PANEL,
-    ),
-]
-Signals = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns that may indicate whether a decision is correct, such as length,source. relmap computes "
-        "group_rank and group_gap from --group.",
-        rich_help_panel=FIT_PANEL,
-    ),
-]
-HoldOut = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        max=0.9,
-        help="Share of the rows to hold out from the fit, for evaluate and thresholds.",
-        rich_help_panel=FIT_PANEL,
-    ),
-]
 Group = Annotated[
     str | None, typer.Option(help="Column of groups, such as the query, whose rows are not independent of each other.")
 ]
@@ -301,47 +294,29 @@ with_labelled_column_options = options_from_fields(Reading, "reading")
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@options_from_fields(FitOptions, "fit_options")
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the map.")],
-    calibrator: Calibrator = None,
-    variant: Variant = None,
-    seed: Seed = 1,
-    group: Group = None,
-    labels: Labels = None,
-    protocol: Annotated[
-        Protocol,
-        typer.Option(
-            help="own, or paper for the split and the fits of the paper's tables, which include data leakage.",
-            rich_help_panel=FIT_PANEL,
-        ),
-    ] = "own",
-    signals: Signals = None,
-    hold_out: HoldOut = 0.0,
-    accept_label_order: AcceptLabelOrder = False,
+    fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
     force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
+    from relmap.evaluation.assessment import describe_fit
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.document import describe_map, save_map
+    from relmap.maps.fit import fit_map
 
     check_output_path(out, predictions)
     check_new_file(out, force=force)
-    document, summary = _fit_map(
-        open_predictions(predictions, reading),
-        labels=labels,
-        signals=signals,
-        calibrator=calibrator,
-        variant=variant,
-        seed=seed,
-        group=group,
-        hold_out=hold_out,
-        protocol=protocol,
-        accept_label_order=accept_label_order,
-    )
+    file = open_predictions(predictions, reading)
+    _announce_slow_fit(fit_options)
+    fitted = fit_map(file, fit_options)
+    document = fitted.document
+    summary = describe_fit(fitted)
     save_map(document, out)
     options = assignments({"map_file": out, "predictions": "FILE", "out": "FILE"})
     next_step = (
@@ -354,42 +329,30 @@ def fit(
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@options_from_fields(FitOptions, "fit_options", without=("protocol",))
 def report(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the page, ending in .html; the map is written next to it.")],
-    calibrator: Calibrator = None,
-    variant: Variant = None,
-    seed: Seed = 1,
-    group: Group = None,
-    labels: Labels = None,
-    signals: Signals = None,
-    hold_out: HoldOut = 0.0,
-    accept_label_order: AcceptLabelOrder = False,
+    fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
-    from relmap.evaluation.assessment import MapAssessment
+    from relmap.evaluation.assessment import MapAssessment, describe_fit
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions
     from relmap.maps.document import describe_map, save_map
+    from relmap.maps.fit import fit_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
     check_output_path(out, predictions)
     check_output_path(map_file, predictions)
     check_suffix(out, ".html")
     file = open_predictions(predictions, reading)
-    document, summary = _fit_map(
-        file,
-        labels=labels,
-        signals=signals,
-        calibrator=calibrator,
-        variant=variant,
-        seed=seed,
-        group=group,
-        hold_out=hold_out,
-        accept_label_order=accept_label_order,
-    )
+    _announce_slow_fit(fit_options)
+    fitted = fit_map(file, fit_options)
+    document = fitted.document
+    summary = describe_fit(fitted)
     with needs_extra("report"):
         from relmap.report.page import render_map_page
 
@@ -587,6 +550,7 @@ def thresholds(
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.document import load_map
+    from relmap.routing.choose import choose_cut
 
     check_new_file(out, force=force)
     check_new_file(figure, force=force)
@@ -611,7 +575,8 @@ def thresholds(
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
     assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
-    cuts = assessment.choose_cut(
+    cuts = choose_cut(
+        assessment,
         target_accuracy=target_accuracy,
         coverage=coverage,
         confidence_level=confidence_level,
@@ -716,39 +681,14 @@ def demo(
     run_demo(folder)
 
 
-def _fit_map(
-    file: "PredictionFile",
-    *,
-    labels: str | None,
-    signals: str | None,
-    calibrator: str | None,
-    variant: str | None,
-    seed: int,
-    group: str | None,
-    hold_out: float,
-    accept_label_order: bool,
-    protocol: Protocol = "own",
-) -> tuple["MapDocument", "FitSummary"]:
-    """Fit a map with options as they were typed; before a fit that takes long, print a message."""
+def _announce_slow_fit(options: FitOptions) -> None:
+    """Print a message before a fit that takes long."""
     from relmap.calibrators.registry import CALIBRATORS
-    from relmap.maps.fit import fit_map
 
-    names = split_names("labels", labels, "bad,fair,good", MIN_LABELS)
-    signal_columns = split_names("signals", signals, "length,source") or ()
-    if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings_type:
-        print_lines([f"Fitting the calibrator {calibrator}. With many labels or rows this can take some minutes."])
-    return fit_map(
-        file,
-        calibrator=calibrator,
-        variant=variant,
-        seed=seed,
-        group=group,
-        names=names,
-        signals=signal_columns,
-        hold_out=hold_out,
-        protocol=protocol,
-        accept_label_order=accept_label_order,
-    )
+    if options.calibrator in CALIBRATORS and CALIBRATORS[options.calibrator].settings_type:
+        print_lines(
+            [f"Fitting the calibrator {options.calibrator}. With many labels or rows this can take some minutes."]
+        )
 
 
 def main() -> None:

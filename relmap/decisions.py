@@ -294,12 +294,10 @@ class LabelledDecisions(NamedTuple):
     Attributes:
         by_calibrator: The decisions under each of the B calibrators.
         correct: Whether each decision is correct, shape (m,), bool.
-        label: True labels 0..K-1, shape (m,); required by variants that are fitted to all logits.
     """
 
     by_calibrator: Sequence[CalibratedDecisions]
     correct: np.ndarray
-    label: np.ndarray | None = None
 
     @classmethod
     def from_calibrators(
@@ -319,7 +317,7 @@ class LabelledDecisions(NamedTuple):
         for calibrator in calibrators:
             decisions = CalibratedDecisions.from_calibrator(calibrator, fixed)
             by_calibrator.append(decisions.clip(smallest_probability))
-        return cls(by_calibrator, fixed.correct, fixed.label)
+        return cls(by_calibrator, fixed.correct)
 
     @property
     def decision(self) -> np.ndarray:

@@ -34,10 +34,10 @@ def escape_unprintable(text: str) -> str:
 
 
 class InputError(ValueError):
-    """Error in user input, such as a file, a column or a name in `params.yaml`.
+    """Error in user input, such as a file, a column or an option.
 
-    Stages, flows and the command line print the message without a traceback and exit with 1. Any other exception is a
-    bug and is raised with its traceback.
+    The command line prints the message without a traceback and exits with 1. Any other exception is a bug and is raised
+    with its traceback.
 
     Example:
         >>> from relmap import InputError, ReliabilityMap
@@ -93,7 +93,6 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
     return descriptions
 
 
-Protocol = Literal["own", "paper"]  # `own`: cross-fitting; `paper`: the split and the fits of the paper's tables
 Style = Literal["command line", "form", "python"]
 FLAGS = {"map_file": "--map"}  # parameter of a command -> its option, where the names differ
 PARAMETERS = {"score": "score_column"}  # parameter of a command -> parameter of `ReliabilityMap`

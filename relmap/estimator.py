@@ -5,11 +5,24 @@ Methods import what they need when they are first called, so that importing the 
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 import numpy as np
 import polars as pl
@@ -20,7 +33,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relmap.errors import PARAMETERS, InputError, assignment, naming, needs_extra, option
-from relmap.errors import Protocol as FitProtocol
 from relmap.io.atomic import check_output_path
 from relmap.io.frames import (
     BATCH_ROWS,
@@ -29,6 +41,7 @@ from relmap.io.frames import (
     append_columns,
     get_column,
     is_frame,
+    label_names,
     read_array,
     to_native_column,
     to_polars,
@@ -39,7 +52,8 @@ from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
 from relmap.io.reading import PREDICTION_FIELDS, WEIGHT_COLUMN, Reading, words_to_text
 from relmap.io.rows import ArrayKind
-from relmap.io.validation import check_settings, label_names, require_numbers
+from relmap.maps.options import MAX_HOLD_OUT, FitOptions
+from relmap.maps.options import Protocol as FitProtocol
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame, IntoSeries
@@ -54,6 +68,7 @@ if TYPE_CHECKING:
     Values = ArrayLike  # one value for each row: an array, a list, or a series of pandas or polars
 
 N_FOLDS = 5  # folds for the out-of-fold predictions of a classifier
+ARRAY_KINDS = ("auto", *get_args(ArrayKind))
 INTEGER_NAME = "0|-?[1-9][0-9]{0,17}"  # at most 18 digits, so that it fits int64
 CLASSIFIER_NOT_SAVED = (
     "the map is saved without its classifier; save the classifier too, and give the loaded map its predictions"
@@ -250,6 +265,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> model.classes_.tolist()
             ['irrelevant', 'partial', 'exact']
         """
+        from relmap.evaluation.assessment import describe_fit
         from relmap.maps.fit import fit_map
 
         check_settings(self.get_params(deep=False))
@@ -269,18 +285,20 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.arrays_ = training.rows.frame.columns[0]
         self.document_: MapDocument
         self.summary_: FitSummary
-        self.document_, self.summary_ = fit_map(
-            training.rows,
+        options = FitOptions(
             calibrator=self.calibrator,
             variant=self.variant,
             seed=int(self.seed),
             group=_group_column(training.groups),
-            names=self.label_names_,
+            labels=self.label_names_,
             signals=tuple(map(str, self.signals)),
             hold_out=float(self.hold_out),
             protocol=self.protocol,
             accept_label_order=bool(self.accept_label_order),
         )
+        fitted = fit_map(training.rows, options)
+        self.document_ = fitted.document
+        self.summary_ = describe_fit(fitted)
         if self.classifier is None and not is_frame(X):
             self.n_features_in_ = self.document_.n_labels
         self.label_names_ = self.document_.label_names
@@ -558,6 +576,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> 0 < cuts.cut < 1
             True
         """
+        from relmap.routing.choose import choose_cut
+
         require_numbers(
             {
                 "target_accuracy": target_accuracy,
@@ -567,7 +587,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
                 "cost_review": cost_review,
             }
         )
-        return self._assess(X, y, groups).choose_cut(
+        return choose_cut(
+            self._assess(X, y, groups),
             target_accuracy=target_accuracy,
             coverage=coverage,
             confidence_level=confidence_level,
@@ -814,7 +835,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if y is not None:
             truth = y if self.label_names_ is None else label_names(y)
             frame = add_column(frame, reading.label or "label", truth, "y")
-        rows = replace(FramePredictions.from_frame(frame), reading=reading)
+        make_predictions = FramePredictions.from_frame if is_frame(predicted) else FramePredictions.from_array
+        rows = replace(make_predictions(frame), reading=reading)
         if groups is None or isinstance(groups, str):
             return rows
         return replace(rows, frame=add_column(frame, "group", groups, "groups"))
@@ -951,3 +973,66 @@ def _classes(document: "MapDocument") -> np.ndarray:
 def _group_column(groups: "Values | str | None") -> str | None:
     """Return the name of the column of groups in the frame that `_table` builds; None without groups."""
     return groups if groups is None or isinstance(groups, str) else "group"
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check the parameters of the estimator.
+
+    Args:
+        settings: Value of each parameter, by name.
+
+    Raises:
+        InputError: A parameter is invalid; the message names it and the valid values.
+    """
+    array_kinds = ", ".join(ARRAY_KINDS)
+    _require(settings, "labels", _are_distinct_labels(settings["labels"]), "a list of two names or more, each once")
+    _require(settings, "signals", _are_column_names(settings["signals"]), "a list of the names of columns")
+    _require(settings, "hold_out", _is_share(settings["hold_out"]), "a share in [0, 0.9]")
+    _require(settings, "seed", _is_seed(settings["seed"]), "a whole number, 0 or more")
+    _require(settings, "protocol", settings["protocol"] in ("own", "paper"), "one of own, paper")
+    _require(settings, "arrays", settings["arrays"] in ARRAY_KINDS, f"one of {array_kinds}")
+    classifier = settings["classifier"]
+    if classifier is not None and not hasattr(classifier, "predict_proba"):
+        model = type(classifier).__name__
+        raise InputError(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
+
+
+def _require(settings: Mapping[str, Any], name: str, is_valid: bool, expected: str) -> None:
+    if not is_valid:
+        raise InputError(f"{name} is {settings[name]!r}; give {expected}")
+
+
+def _are_distinct_labels(labels: "ArrayLike | None") -> bool:
+    if labels is None:
+        return True
+    names = label_names(labels)
+    if names.ndim != 1 or None in names.tolist():
+        return False
+    distinct = set(names.tolist())
+    return 2 <= len(distinct) == len(names) and all(name.isprintable() for name in distinct)
+
+
+def _are_column_names(signals: Iterable[object]) -> bool:
+    return np.ndim(signals) == 1 and all(isinstance(name, str) for name in signals)  # type: ignore[arg-type]
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) <= MAX_HOLD_OUT
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, Integral) and int(value) >= 0
+
+
+def require_numbers(values: Mapping[str, object]) -> None:
+    """Check that options are numbers.
+
+    Args:
+        values: Value of each option, by name; None if it is not given.
+
+    Raises:
+        InputError: A value is neither a number nor None; the message names the option.
+    """
+    for name, value in values.items():
+        if not isinstance(value, Real | None):
+            raise InputError(f"{name} is {value!r:.80}; give a number")

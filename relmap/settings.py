@@ -1,7 +1,5 @@
 """Typed settings of the library, with their defaults."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -43,8 +41,6 @@ class ProtocolParams(Section):
 class ProjectionParams(Section):
     """Settings of the lattice; the defaults are those of the paper (sections 3.4 and 4.3).
 
-    The pipeline uses no defaults: params.yaml must state every setting.
-
     Attributes:
         knots: Number of uniform knots J on [0, 1].
         smoothness: Weight rho of the squared second differences.
@@ -61,7 +57,7 @@ class ProjectionParams(Section):
 
 
 class MetricParams(Section):
-    """Settings of the metrics. The pipeline uses no defaults: params.yaml must state every setting.
+    """Settings of the metrics.
 
     Attributes:
         ece_bins: Number of bins of calibration errors.
@@ -88,17 +84,15 @@ class MetricParams(Section):
 
 
 METRIC_DEFAULTS = MetricParams()
-LEARNING_CURVE_ROWS = (100, 300, 1000, 3000, 8000)  # numbers of labelled rows
 
 
 class Settings(Section):
-    """Settings of a fit and of its evaluation; the pipeline states its values in params.yaml.
+    """Settings of a fit and of its evaluation.
 
     Attributes:
         protocol: Split of the rows.
         projection: Lattice.
         metrics: Metrics.
-        learning_curve_rows: Numbers of labelled rows for which the learning curve has a fit.
     """
 
     protocol: ProtocolParams = ProtocolParams(
@@ -106,21 +100,6 @@ class Settings(Section):
     )
     projection: ProjectionParams = ProjectionParams(minimum_rows=20)
     metrics: MetricParams = METRIC_DEFAULTS
-    learning_curve_rows: tuple[PositiveCount, ...] = LEARNING_CURVE_ROWS
 
 
 DEFAULTS = Settings()
-
-
-def row_counts(steps: Sequence[int], available: int) -> tuple[int, ...]:
-    """Select the steps of a learning curve that the available rows allow.
-
-    Args:
-        steps: Numbers of rows.
-        available: Number of available rows.
-
-    Returns:
-        Increasing steps, up to the first one that is at least `available`.
-    """
-    steps = sorted(steps)
-    return tuple(steps[: bisect_left(steps, available) + 1])

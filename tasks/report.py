@@ -113,7 +113,24 @@ def draw_figures(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
         simplex=read_parquet(folder / "simplex.parquet"),
         test_rows=facts["rows"]["test"],
     )
-    return results, draw_all("data set", results)
+    return results, mark_simulated(draw_all("data set", results), [results])
+
+
+def mark_simulated(figures: Sequence[DrawnFigure], all_results: Sequence[Results]) -> list[DrawnFigure]:
+    """Name the simulated data sets in the caption of each figure.
+
+    Args:
+        figures: Figures.
+        all_results: Results of the data sets in the figures.
+
+    Returns:
+        The figures, with a longer caption if a data set is simulated.
+    """
+    simulated = [results.name for results in all_results if "simulated" in results.display_name]
+    if not simulated:
+        return list(figures)
+    remark = f"Simulated: {', '.join(simulated)}."
+    return [figure._replace(caption=f"{figure.caption} {remark}") for figure in figures]
 
 
 @task
@@ -138,18 +155,14 @@ def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> Non
 def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the three figures of the paper from this run as SVG and PDF, and their captions.
 
-    Each caption names the simulated data sets of the run.
-
     Args:
         dataset_figures: Results and figures of each data set.
         folder: Folder of the report.
     """
     all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in dataset_figures]
-    figures = draw_all("paper", all_results)
+    figures = mark_simulated(draw_all("paper", all_results), all_results)
     figure_folder = folder / "figures"
-    simulated = [results.name for results in all_results if "simulated" in results.display_name]
-    remark = f" Simulated: {', '.join(simulated)}." if simulated else ""
-    captions = [f"**{figure.key}** {figure.caption}{remark}\n\n" for figure in figures]
+    captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
     write_text(figure_folder / "captions.md", "".join(captions))
     for figure in figures:
         write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))
@@ -178,7 +191,7 @@ def write_page(
     write_text(folder / "headline.txt", f"{headline}\n")
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
     overview = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
-    overview_figures = draw_all("all data sets", overview)
+    overview_figures = mark_simulated(draw_all("all data sets", overview), [results for results, _ in dataset_figures])
     for figure in overview_figures:
         write_atomically(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
     write_text(folder / "figures/overview.svg", svg(overview_picture(overview)))

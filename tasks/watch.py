@@ -11,7 +11,7 @@ from relmap.errors import InputError
 from relmap.evaluation.drift import detect_drift
 from relmap.io.files import open_predictions
 from relmap.maps.document import load_map
-from relmap.maps.labelled_rows import read_and_score_rows
+from relmap.maps.fit_rows import read_and_score_rows
 from tasks.records.errors import RunFailed
 from tasks.settings.params import WatchedMap
 

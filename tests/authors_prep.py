@@ -1,14 +1,16 @@
 """Comparison of the project with results of the authors' released functions on artificial rows.
 
 The folder is `authors_prep` in the folder REAL_DATA. `python -m tests.authors_prep` prints a table; the tests in
-`tests/library/test_authors_prep.py` require that all items agree. Other folders with the same keys can be compared too.
+`tests/library/laws/test_authors_prep.py` require that all items agree. Other folders with the same keys can be compared
+too.
 
 Reasons of the tolerances:
 
 - EXACT: integers, and float64 numbers that differ by rounding only.
 - SINGLE: the release computes them in float32, also the thresholds of isotonic regression.
 - ADAM: MRP and its relatives after 400 epochs in float32, whose rounding errors add up.
-- HCAL_LOSS: events with the same float32 probability have another order. This changes the moving averages.
+- HCAL_LOSS: the release's sort leaves events with the same float32 probability in any order. This changes the moving
+  averages.
 - HCAL_FIT: Adam amplifies these differences in each epoch; slopes of segments with few events differ most.
 - DIAG: the release stops L-BFGS before the optimum, and the project does not.
 - INTERCEPT: the same, for up to 80 iterations.

@@ -31,7 +31,7 @@ LONG_FILES = (
     "test_wheel.py",
     "test_disturbed_stages.py",
     "test_twins.py",
-    "test_scikit_learn.py",
+    "test_estimator_scikit_learn.py",
 )
 
 

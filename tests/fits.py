@@ -75,16 +75,15 @@ def make_batch(
         settings: Settings of the projection.
         selection_rows: Rows that select between models, if any.
     """
-    selection = None if selection_rows is None else _label_rows(selection_rows, n_labels)
-    return FitBatch(_label_rows(rows, n_labels), n_labels, settings or ProjectionParams(), selection)
+    selection = None if selection_rows is None else _label_rows(selection_rows)
+    return FitBatch(_label_rows(rows), n_labels, settings or ProjectionParams(), selection)
 
 
-def _label_rows(rows: SimulatedRows, n_labels: int) -> LabelledDecisions:
+def _label_rows(rows: SimulatedRows) -> LabelledDecisions:
     confidence_logits, decision, correct = rows
     arbitrary = np.log(np.random.default_rng(9).dirichlet(np.ones(9), len(decision)))
-    label = np.where(correct, decision, (decision + 1) % n_labels)
     by_calibrator = [CalibratedDecisions(logit, decision, arbitrary, arbitrary) for logit in confidence_logits]
-    return LabelledDecisions(by_calibrator, correct, label)
+    return LabelledDecisions(by_calibrator, correct)
 
 
 def make_decisions(

@@ -1,6 +1,7 @@
 """Predictions and reliability maps for tests, made from a seed, and rows to compare SQL with."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,13 +13,17 @@ from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import CalibratedDecisions, FixedDecisions
 from relmap.evaluation import assessment
+from relmap.evaluation.assessment import describe_fit
+from relmap.evaluation.summary import FitSummary
 from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
-from relmap.maps import fit
+from relmap.maps import fit as map_fit
 from relmap.maps.document import Calibration, HeldOut, MapDocument, Projection, Source
 from relmap.maps.fit import MapFit, fit_labelled_rows
+from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
+from relmap.maps.options import FitOptions
 from relmap.projection import pooled as pooling
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.mrp import Confidence, Curves, SharedCurve
@@ -66,13 +71,19 @@ def read_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def limit_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
     """Let fits and evaluations use the given number of resamples in place of 1,000."""
     metrics = DEFAULTS.metrics.model_copy(update={"resamples": resamples})
-    for module in (fit, assessment):
+    for module in (map_fit, assessment):
         patch.setattr(module, "DEFAULTS", DEFAULTS.model_copy(update={"metrics": metrics}))
 
 
 def limit_prior_deviations(patch: pytest.MonkeyPatch) -> None:
     """Let pooled fits search two standard deviations of a prior in place of seven."""
     patch.setattr(pooling, "DEVIATION_LEVELS", (0.0, 0.5))
+
+
+def settings_of_library(params: Any) -> Settings:
+    """Return the settings of the library that params.yaml states."""
+    protocol = ProtocolParams.model_validate(params.protocol.model_dump(exclude={"clip"}))
+    return Settings(protocol=protocol, projection=params.projection, metrics=params.metrics)
 
 
 def rows_of_frame(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> FixedDecisions:
@@ -94,9 +105,24 @@ def fit_map(
     n_labels = len(names) if names else rows.n_labels
     group = None if rows.group is None else "group"
     source = SOURCE.model_copy(update={"seed": seed, "group": group, "protocol": protocol, "rows": len(rows)})
-    return fit_labelled_rows(
-        rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names
+    labelled = LabelledRows(rows, n_labels=n_labels, signals=(), notes=[], names=names, ids=None, id_column=None)
+    options = FitOptions(
+        calibrator=calibrator, variant=variant, seed=seed, group=group, protocol="paper" if protocol else "own"
     )
+    return fit_labelled_rows(labelled, options, source, params)
+
+
+def read_labelled(file: files.Predictions, *, names: tuple[str, ...] | None = None, **options: Any) -> LabelledRows:
+    """Read labelled rows with these options of a fit."""
+    return read_labelled_rows(file, FitOptions(labels=names, **options))
+
+
+def fit_file(
+    file: files.Predictions, *, names: tuple[str, ...] | None = None, **options: Any
+) -> tuple[MapDocument, FitSummary]:
+    """Fit a map to predictions with these options, and describe it."""
+    fitted = map_fit.fit_map(file, FitOptions(labels=names, **options))
+    return fitted.document, describe_fit(fitted)
 
 
 def make_predictions(

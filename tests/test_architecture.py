@@ -44,7 +44,9 @@ LAYERS = (  # of the library from bottom to top; a part imports only itself and 
     {"metrics", "io", "simulation"},
     {"calibrators"},
     {"projection"},
-    {"maps", "evaluation", "routing"},
+    {"maps"},
+    {"evaluation"},
+    {"routing"},
     {"report"},
     {"estimator", "cli", "__main__"},
 )

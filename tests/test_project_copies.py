@@ -30,11 +30,15 @@ ADDITIONS = (
     ),
     (
         "relmap/projection/as_it_was.py",
-        "from relmap.projection.mrp import Confidence\n\n\n"
-        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in range(batch.n_fits)]\n",
+        "from relmap.io.serialization import Value\n\n\n"
+        'class AsItWas(Value, kind="as_it_was"):\n'
+        "    shift: float\n\n"
+        "    def __call__(self, decisions):\n        return decisions.confidence_logit + self.shift\n\n\n"
+        "def fit_as_it_was(batch) -> list[AsItWas]:\n    return [AsItWas(0.5) for _ in range(batch.n_fits)]\n",
         "relmap/projection/registry.py",
         "_VARIANTS = (\n",
-        'Variant(key="as_it_was", title="as it was", role="rival", model_types=(Confidence,), fit=fit_as_it_was, '
+        'Variant(key="as_it_was", title="as it was", role="rival", model_types=(as_it_was.AsItWas,), '
+        "fit=as_it_was.fit_as_it_was, "
         'description="the confidence as it was"),',
     ),
     (
@@ -72,7 +76,20 @@ from relmap import cli as rerank
 from tasks.results.measurements import RESAMPLED_METRICS
 from tests.report_data import make_results, write_report
 
+import numpy as np
+from relmap.estimator import ReliabilityMap
+logits = np.random.default_rng(0).normal(size=(200, 3))
+labels = np.arange(200) % 3
+fitted = ReliabilityMap(calibrator="doubled", variant="as_it_was").fit(logits, labels)
+fitted.save("map.json")
+loaded = ReliabilityMap.load("map.json", arrays="logits")
+doubled = np.exp(2 * logits) / np.exp(2 * logits).sum(axis=1, keepdims=True)
+odds = doubled.max(axis=1) / (1 - doubled.max(axis=1))
+
 print(json.dumps({
+    "loaded": type(loaded.document_.projection.fitted).__name__,
+    "difference": float(np.abs(loaded.reliability(logits) - 1 / (1 + np.exp(-0.5) / odds)).max()),
+    "measured": fitted.evaluate(logits + 0.1, labels).to_dict()["metrics"]["errors_left"]["change"],
     "page": str(write_report([make_results(calibrators=("uncal", "doubled"))])),
     "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
     "form": typing.get_args(serve.CalibratorName),
@@ -97,7 +114,9 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
         defined = content.partition("def ")[2].partition("(")[0]
         text = (tmp_path / registry).read_text().replace(anchor, f"{anchor}        {line}\n")
         assert line in text, registry
-        (tmp_path / registry).write_text(f"from {module} import {defined}\n{text}")
+        package, _, name = module.rpartition(".")
+        imported = f"from {package} import {name}" if f"{name}." in line else f"from {module} import {defined}"
+        (tmp_path / registry).write_text(f"{imported}\n{text}")
 
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
@@ -117,6 +136,9 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
         assert name in shown["help"]
         assert name in shown["form"]
     assert "errors_left" in shown["bounded"]
+    assert shown["loaded"] == "AsItWas"
+    assert shown["difference"] < 1e-12
+    assert shown["measured"] == 0  # both scores are of the same decisions
     for file, suffixes in {"rows_measured": {".csv", ".md", ".tex"}, "figures/all_scores": {".csv"}}.items():
         assert {path.suffix for path in folder.glob(f"{file}.*")} == suffixes
 

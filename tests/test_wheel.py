@@ -26,7 +26,7 @@ from tests.environments import (
     uv_pip,
     write_constraints,
 )
-from tests.library.test_services import FIRST_USE, N_THREADS
+from tests.library.laws.test_services import FIRST_USE, N_THREADS
 
 MAX_PACKAGES = 30  # of an installation without extras
 MAX_MEGABYTES = {"no extra": 700, "report": 850}  # by extra; on the disk as with `du -m`, but without bytecode

@@ -366,9 +366,7 @@ def report_tables() -> str:
 def metrics() -> str:
     """Return the metrics with their direction."""
     better = {1: "higher", -1: "lower", 0: "–"}
-    rows = [
-        [code(key), each.title, better[each.direction], DESCRIPTIONS["metrics"][key]] for key, each in METRICS.items()
-    ]
+    rows = [[code(key), each.title, better[each.direction], each.summary] for key, each in METRICS.items()]
     return table(["key", "name", "better", "meaning"], rows)
 
 
@@ -377,12 +375,12 @@ def models() -> str:
     rows = []
     for key, calibrator in CALIBRATORS.items():
         of_confidence = "yes" if calibrator.accepts_confidence else "no"
-        rows.append([code(key), calibrator.title, of_confidence, DESCRIPTIONS["calibrators"][key]])
+        rows.append([code(key), calibrator.title, of_confidence, calibrator.summary])
     calibrators = table(["`--calibrator`", "name in tables", "without logits", "what it fits"], rows)
     rows = []
     for key, variant in VARIANTS.items():
         in_map = "yes" if key in DEPLOYABLE_VARIANTS else "no"
-        rows.append([code(key), variant.title, in_map, DESCRIPTIONS["variants"][key]])
+        rows.append([code(key), variant.title, in_map, variant.summary])
     variants = table(["`--variant`", "name in tables", "in a map", "what it is"], rows)
     return f"{calibrators}\n## Models of the reliability\n\n{variants}"
 

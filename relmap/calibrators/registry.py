@@ -34,6 +34,7 @@ class CalibratorSpec:
         settings_type: Class of the settings, for calibrators that are trained iteratively, which takes long; None for
             the others.
         accepts_confidence: Whether the calibrator can be fitted to the confidence of the decision alone.
+        summary: What it fits, in a sentence for the reference.
     """
 
     key: str
@@ -44,11 +45,13 @@ class CalibratorSpec:
     published_fit: Callable[..., FittedCalibrator] | None = None
     settings_type: Callable[..., object] | None = None
     accepts_confidence: bool = False
+    summary: str = ""
 
 
 _CALIBRATORS = (
     CalibratorSpec(
         key="uncal",
+        summary="No calibration. The confidence stays as it is.",
         title="Uncal.",
         role="paper",
         model_type=identity.Identity,
@@ -57,6 +60,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="ts",
+        summary="Temperature scaling: one factor for all logits.",
         title="TS",
         role="paper",
         model_type=temperature.Temperature,
@@ -64,6 +68,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="diag",
+        summary="An order-preserving function of the sorted logits.",
         title="DIAG",
         role="paper",
         model_type=diagonal.Diagonal,
@@ -71,6 +76,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="spline",
+        summary="A spline of the confidence of the decision.",
         title="Spline",
         role="paper",
         model_type=spline.Spline,
@@ -80,6 +86,10 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="hcal",
+        summary=(
+            "h-calibration, a piecewise linear function of log probabilities that jumps between its "
+            "pieces. It can worsen the calibration of two imbalanced labels; see below."
+        ),
         title="h-cal",
         role="paper",
         model_type=hcalibration.HCalibration,
@@ -88,6 +98,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="smart",
+        summary="SMART, a temperature that depends on the margin between the two most probable labels.",
         title="SMART",
         role="paper",
         model_type=smart.Smart,
@@ -96,6 +107,10 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="sms",
+        summary=(
+            "Structured matrix scaling: a shift and weights of all logits for each label, close to "
+            "temperature scaling if there are few rows. The default of maps."
+        ),
         title="structured matrix scaling",
         role="rival",
         model_type=structured.StructuredMatrix,
@@ -103,6 +118,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="vector",
+        summary="A factor and a shift for each label.",
         title="vector scaling",
         role="rival",
         model_type=matrix.Matrix,
@@ -110,6 +126,7 @@ _CALIBRATORS = (
     ),
     CalibratorSpec(
         key="matrix",
+        summary="Multinomial logistic regression on the logits (matrix scaling).",
         title="matrix scaling",
         role="rival",
         model_type=matrix.Matrix,
@@ -173,6 +190,4 @@ def _build_settings(calibrator: CalibratorSpec, settings: Mapping[str, int]) -> 
         return build(**settings)
     except TypeError:
         names = ", ".join(settings)
-        raise InputError(
-            f"params.yaml, calibrator_settings: {calibrator.key} has no setting {names}; correct or remove it"
-        ) from None
+        raise InputError(f"the calibrator {calibrator.key} has no setting {names}; correct or remove it") from None

@@ -14,11 +14,17 @@ import numpy as np
 import scipy
 
 from relmap.errors import InputError, option
-from relmap.evaluation.sample import EvaluationSample, JsonNumbers, finite_or_none
+from relmap.evaluation.sample import EvaluationSample, JsonNumbers
 from relmap.io.files import Predictions, reading_notes
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, score_file
-from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percentile_interval, share_confidence_interval
+from relmap.metrics.intervals import (
+    UNKNOWN_INTERVAL,
+    finite_or_none,
+    format_interval,
+    percentile_interval,
+    share_confidence_interval,
+)
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
 MAX_LISTED_LABELS = 5

@@ -1,12 +1,12 @@
-"""Evaluation of a map on labelled rows, and thresholds that are found on them."""
+"""Descriptions of a map: by its fit, and by labelled rows that it has scored."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError, assignment
 from relmap.evaluation.agreement import (
     PopulationSummary,
     describe_agreement,
@@ -16,41 +16,75 @@ from relmap.evaluation.agreement import (
 from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
+    describe_label_spread,
     describe_limits,
     describe_lower_accuracy,
+    describe_models,
     describe_pooled_labels,
+    describe_training_doubts,
+    find_errors,
 )
 from relmap.evaluation.drift import DriftResult, detect_drift
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.evaluation.summary import Cuts, Evaluation
+from relmap.evaluation.summary import Evaluation, FitSummary
 from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
 from relmap.io.files import Predictions
 from relmap.maps.document import MapDocument
-from relmap.maps.labelled_rows import (
-    RowOrigin,
-    read_and_score_rows,
-)
+from relmap.maps.fit_rows import RowOrigin, read_and_score_rows
 from relmap.maps.score import ScoredDecisions
 from relmap.metrics.comparison import describe_metrics
-from relmap.routing.costs import estimate_costs
-from relmap.routing.group_tests import RowGroups
-from relmap.routing.thresholds import (
-    ReliabilityThresholds,
-    bound_accuracy,
-    find_accuracy_thresholds,
-    find_coverage_threshold,
-    sample_equally_likely_rows,
-)
 from relmap.settings import DEFAULTS
 
-SUGGESTED_HOLD_OUT = 0.3
+if TYPE_CHECKING:
+    from relmap.maps.fit import MapFit  # whose module imports every model
+
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
 MAX_DRIFT_LINES = 3
 FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities are wrong."
-MAX_THRESHOLD_LINES = 8  # further labels are details
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
-CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
+
+
+def describe_fit(fit: "MapFit") -> FitSummary:
+    """Describe a fitted map by its out-of-fold predictions.
+
+    Args:
+        fit: The fit.
+
+    Returns:
+        Sentences, at most seven, and numbers; the notes are on how the rows were read, on labels with few rows, and on
+        doubts about the rows.
+    """
+    document = fit.document
+    sample = EvaluationSample.from_rows(fit.rows, fit.scored, fit.settings.metrics)
+    evaluation = evaluate_map(document, sample)
+    accuracy = evaluation["accuracy"]["value"]
+    where = f"out of fold on {len(fit.rows):,} rows"
+    lines = [
+        *describe_comparison(evaluation, document, where),
+        " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
+        describe_models(document),
+    ]
+    details = describe_metrics(evaluation["metrics"])
+    if document.input != "decision_only":
+        held_out = document.held_out
+        details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
+    details += describe_limits(evaluation, document)
+    comparison = compare_log_loss(evaluation)
+    numbers = {
+        "comparison": comparison.word,
+        "variant": document.projection.name,
+        "calibrator": document.calibrator.name,
+        "baseline": None if document.baseline is None else document.baseline.name,
+        "accuracy": accuracy,
+        "log_loss": evaluation["metrics"]["nll_correct"],
+        "errors_found": find_errors(evaluation)._asdict(),
+        "rows": evaluation["rows"],
+        "errors": evaluation["errors"],
+        "groups": evaluation["groups"],
+    }
+    notes = [*fit.notes, *describe_pooled_labels(document), *describe_training_doubts(evaluation)]
+    return FitSummary(lines=tuple(lines), notes=tuple(notes), numbers=numbers, details=tuple(details))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,110 +194,3 @@ class MapAssessment:
         new_rows = self.rows.take(~self.fitted)
         reliability = self.scored.reliability[~self.fitted]
         return detect_drift(self.document, reliability, new_rows.decision, new_rows.correct, new_rows.group)
-
-    def choose_cut(
-        self,
-        *,
-        target_accuracy: float | None = None,
-        coverage: object = None,
-        confidence_level: float = 0.95,
-        cost_error: float | None = None,
-        cost_review: float | None = None,
-        cut: float | None = None,
-    ) -> Cuts:
-        """Find a cut on the reliability, or validate one that was chosen without these rows.
-
-        On fit rows, cuts and bounds are estimates without a guarantee.
-
-        Args:
-            target_accuracy: Accuracy that automatic rows must have, in (0, 1).
-            coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
-            confidence_level: Confidence level of the guarantee, over random samples of labelled rows.
-            cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
-                expected cost according to the map, without a guarantee.
-            cost_review: Cost of a review.
-            cut: A cut to validate: the result has a lower bound of the accuracy of decisions at or above the cut.
-
-        Returns:
-            The cut.
-
-        Raises:
-            InputError: None or several of accuracy, coverage, costs and cut are given, or a value is out of range.
-        """
-        has_costs = cost_error is not None or cost_review is not None
-        n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
-        if n_given != 1:
-            raise InputError(
-                "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a "
-                "cut to validate"
-            )
-        map_identity = {"map_fingerprint": self.document.fingerprint}
-        if has_costs:
-            costs = estimate_costs(self.sample, cost_error, cost_review)
-            return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        seed = self.document.source.seed
-        row_number, sampling_notes = sample_equally_likely_rows(self.rows, seed)
-        groups = None
-        if self.rows.group is not None:  # all rows are used
-            groups = RowGroups.from_names(self.rows.group, seed, self.rows.weight)
-            sampling_notes = [groups.describe()]
-        thresholds = self._thresholds_on(row_number, groups, target_accuracy, coverage, cut, confidence_level)
-        is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
-        notes = [*self.notes, *sampling_notes]
-        if not is_guaranteed:
-            notes.append(_estimate_note())
-        elif cut is not None:
-            notes.append(CHOSEN_WITHOUT_ROWS)
-        numbers = {
-            "guaranteed": is_guaranteed,
-            "fitted_rows": int(self.fitted.sum()),
-            **map_identity,
-            **thresholds.as_json(),
-        }
-        described = thresholds.describe(self.document.shown_names)
-        return Cuts(
-            lines=tuple(described[:MAX_THRESHOLD_LINES]),
-            notes=tuple(notes),
-            numbers=numbers,
-            details=tuple(described[MAX_THRESHOLD_LINES:]),
-        )
-
-    def _thresholds_on(
-        self,
-        row_number: np.ndarray,
-        groups: RowGroups | None,
-        target_accuracy: float | None,
-        coverage: object,
-        cut: float | None,
-        confidence_level: float,
-    ) -> ReliabilityThresholds:
-        """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
-        reliability = self.scored.reliability[row_number]
-        decision = self.rows.decision[row_number]
-        correct = self.rows.correct[row_number]
-        if target_accuracy is not None:
-            return find_accuracy_thresholds(
-                self.document,
-                reliability,
-                decision,
-                correct,
-                target=target_accuracy,
-                confidence=confidence_level,
-                groups=groups,
-            )
-        if cut is not None:
-            return bound_accuracy(
-                reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups
-            )
-        return find_coverage_threshold(
-            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
-        )
-
-
-def _estimate_note() -> str:
-    """Explain why cuts on fit rows have no guarantee, and how to get one."""
-    return (
-        "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
-        "guarantee, give labelled rows that the fit did not use, or fit again with "
-        f"{assignment('hold_out', SUGGESTED_HOLD_OUT)}."
-    )

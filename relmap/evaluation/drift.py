@@ -20,6 +20,7 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.maps.document import Cell, Half, MapDocument, TopCell
+from relmap.maps.held_out import summarize_cells, summarize_top_cell, top_limit
 from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
@@ -27,8 +28,6 @@ from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 MIN_TEST_ROWS = 20  # a cell is tested if it has this many new rows and this many fit rows
 ROUNDING_TOLERANCE = 1e-12  # smaller differences of mean residuals are rounding errors
 MAX_LISTED_CELLS = 5
-HALVES: tuple[Half, Half] = ("lower", "upper")
-TOP_SHARES = (0.1, 0.3)  # a cell for each: the most reliable 10% and 30% of the fit rows
 
 
 @dataclass(frozen=True)
@@ -206,65 +205,6 @@ class DriftResult:
         return lines
 
 
-def summarize_reference_cells(
-    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, group: np.ndarray | None, n_labels: int
-) -> tuple[tuple[float, ...], tuple[Cell, ...]]:
-    """Summarize the residuals of fit rows by label and half, as the reference that a map stores for `detect_drift`.
-
-    Args:
-        reliability: Out-of-fold reliability of each fit row, shape (n,), in [0, 1].
-        decision: Decided labels 0..K-1, shape (n,).
-        correct: Whether each decision is correct, shape (n,), bool.
-        group: Group of each row, shape (n,); None if rows are independent.
-        n_labels: Number of labels K.
-
-    Returns:
-        Median reliability of each label, 0.5 for labels without rows; and the cells that have rows. If rows have
-        groups, cells with fewer than ten groups are omitted, since they cannot be tested.
-    """
-    reject_nan(reliability, "reliability")
-    medians = np.full(n_labels, 0.5)
-    for label in np.unique(decision):
-        medians[label] = np.median(reliability[decision == label])
-    summaries = _summarize_cells(medians, reliability, decision, correct, group)
-    cells = []
-    for summary in summaries:
-        if group is None or summary.n_groups >= MIN_BOOTSTRAP_GROUPS:
-            cells.append(summary.cell)
-    return tuple(medians.tolist()), tuple(cells)
-
-
-def summarize_top_cells(
-    reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None, quantiles: Sequence[float]
-) -> tuple[TopCell, ...]:
-    """Summarize the residuals of the most reliable fit rows, as the reference that a map stores for `detect_drift`.
-
-    Args:
-        reliability: Out-of-fold reliability of each fit row, shape (n,).
-        correct: Whether each decision is correct, shape (n,), bool.
-        group: Group of each row, shape (n,), or None.
-        quantiles: The 101 quantiles of the reliability that the map stores.
-
-    Returns:
-        A summary for each share in `TOP_SHARES`. If rows have groups, shares with fewer than ten groups are omitted.
-    """
-    cells = []
-    for share in TOP_SHARES:
-        summary = _summarize_top_cell(_top_limit(quantiles, share), reliability, correct, group)
-        if summary is None or (group is not None and summary.n_groups < MIN_BOOTSTRAP_GROUPS):
-            continue
-        cells.append(
-            TopCell(
-                share=share,
-                rows=summary.cell.rows,
-                mean_reliability=summary.cell.mean_reliability,
-                mean_residual=summary.cell.mean_residual,
-                variance=summary.cell.variance,
-            )
-        )
-    return tuple(cells)
-
-
 def detect_drift(
     document: MapDocument,
     reliability: np.ndarray,
@@ -326,7 +266,7 @@ def detect_drift(
         top.append(
             TopDrift(
                 share=share,
-                limit=_top_limit(held_out.quantiles, share),
+                limit=top_limit(held_out.quantiles, share),
                 rows=top_comparison.new.rows,
                 mean_reliability=top_comparison.new.mean_reliability,
                 accuracy=top_comparison.accuracy,
@@ -335,13 +275,6 @@ def detect_drift(
             )
         )
     return DriftResult(level=level, cells=tuple(cells), top=tuple(top))
-
-
-class _CellSummary(NamedTuple):
-    """Summary of the rows of a cell, and their number of groups; without groups, their number."""
-
-    cell: Cell
-    n_groups: int
 
 
 class _CellComparison(NamedTuple):
@@ -386,7 +319,7 @@ def _compare_cells(
     references = {(cell.label, cell.half): cell for cell in document.held_out.cells}
     medians = np.array(document.held_out.halves)
     comparisons = []
-    for summary in _summarize_cells(medians, reliability, decision, correct, group):
+    for summary in summarize_cells(medians, reliability, decision, correct, group):
         reference = references.get((summary.cell.label, summary.cell.half))
         comparisons.append(_CellComparison(new=summary.cell, n_groups=summary.n_groups, reference=reference))
     return comparisons
@@ -397,16 +330,11 @@ def _compare_top_cells(
 ) -> list[_TopComparison]:
     comparisons = []
     for reference in document.held_out.top:
-        limit = _top_limit(document.held_out.quantiles, reference.share)
-        summary = _summarize_top_cell(limit, reliability, correct, group)
+        limit = top_limit(document.held_out.quantiles, reference.share)
+        summary = summarize_top_cell(limit, reliability, correct, group)
         if summary is not None:
             comparisons.append(_TopComparison(new=summary.cell, n_groups=summary.n_groups, reference=reference))
     return comparisons
-
-
-def _top_limit(quantiles: Sequence[float], share: float) -> float:
-    """Return the minimum reliability of the most reliable share of the fit rows."""
-    return quantiles[round(100 * (1 - share))]
 
 
 def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) -> float:
@@ -434,72 +362,3 @@ def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) 
         return 0.0
     t_statistic = difference / np.sqrt(squared_standard_error)
     return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -t_statistic))
-
-
-def _summarize_top_cell(
-    limit: float, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
-) -> _CellSummary | None:
-    """Summarize the rows whose reliability reaches a limit, as the upper half of a single label; None without any."""
-    reaches_limit = reliability >= limit
-    summaries = _summarize_cells(
-        medians=np.array([limit]),
-        reliability=reliability[reaches_limit],
-        decision=np.zeros(np.count_nonzero(reaches_limit), dtype=np.int64),
-        correct=correct[reaches_limit],
-        group=None if group is None else group[reaches_limit],
-    )
-    return summaries[0] if summaries else None
-
-
-def _summarize_cells(
-    medians: np.ndarray,
-    reliability: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    group: np.ndarray | None,
-) -> list[_CellSummary]:
-    """Compute mean and variance of the residuals in each cell that has rows.
-
-    For a cell with n rows, G groups, and residuals e_i with the mean m, the variance is
-    1 / n * G / (G - 1) * sum over groups g of (sum_{i in g} (e_i - m))². Divided by n, it is the cluster-robust
-    variance of the mean residual (Liang and Zeger, 1986). Without groups, each row is a group.
-
-    Returns:
-        A summary for each cell that has rows, by label and half.
-    """
-    if len(decision) == 0:
-        return []
-    cell_number = 2 * decision + (reliability >= medians[decision])
-    residual = correct - reliability
-    if group is None:
-        group_code = np.arange(len(cell_number))
-        order = np.lexsort((residual, cell_number))  # sums of sorted residuals do not depend on the order of the rows
-    else:
-        _, group_code = np.unique(group, return_inverse=True)
-        order = np.lexsort((residual, group_code, cell_number))
-    cell_number = cell_number[order]
-    residual = residual[order]
-    group_code = group_code[order]
-    cell_numbers, first_row, n_rows = np.unique(cell_number, return_index=True, return_counts=True)
-    mean_residual = np.add.reduceat(residual, first_row) / n_rows
-    mean_reliability = np.add.reduceat(reliability[order], first_row) / n_rows
-    # rows of a group that are in two cells are a group in each
-    begins_group = np.r_[True, (np.diff(cell_number) != 0) | (np.diff(group_code) != 0)]
-    first_row_of_group = np.flatnonzero(begins_group)
-    group_sums = np.add.reduceat(residual - np.repeat(mean_residual, n_rows), first_row_of_group)
-    first_group = np.searchsorted(first_row_of_group, first_row)
-    n_groups = np.diff(np.r_[first_group, len(first_row_of_group)])
-    small_sample_factor = n_groups / np.maximum(n_groups - 1, 1)
-    variance = np.add.reduceat(group_sums**2, first_group) / n_rows * small_sample_factor
-    summaries = []
-    for k, number in enumerate(cell_numbers.tolist()):
-        cell = Cell(
-            label=number // 2,
-            half=HALVES[number % 2],
-            rows=n_rows[k].item(),
-            mean_reliability=mean_reliability[k].item(),
-            mean_residual=mean_residual[k].item(),
-            variance=variance[k].item(),
-        )
-        summaries.append(_CellSummary(cell=cell, n_groups=int(n_groups[k])))
-    return summaries

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from relmap.evaluation.sample import SCORES, EvaluationSample, JsonNumbers, finite_or_none
+from relmap.evaluation.sample import SCORES, EvaluationSample, JsonNumbers
 from relmap.maps.document import MapDocument
-from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, wilson_interval
+from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, finite_or_none, wilson_interval
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import MetricValue, ReliabilityView, compute_reliability_metrics, metrics_for_views
 from relmap.metrics.reliability import count_retained_rows

@@ -10,25 +10,13 @@ import scipy
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.maps.score import ScoredDecisions
-from relmap.metrics.intervals import Estimate
+from relmap.metrics.intervals import Estimate, finite_or_none
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 SCORES = ("confidence", "reliability")  # the two scores compared on the same decisions
 
 JsonNumbers = dict[str, float | None]  # numbers by name; None if undefined
-
-
-def finite_or_none(number: float) -> float | None:
-    """Convert a number for JSON.
-
-    Args:
-        number: The number.
-
-    Returns:
-        The number as a float; None if it is infinite or NaN.
-    """
-    return float(number) if np.isfinite(number) else None
 
 
 @dataclass(frozen=True, eq=False)

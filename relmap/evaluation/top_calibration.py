@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from relmap.evaluation.sample import EvaluationSample, finite_or_none
-from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
+from relmap.evaluation.sample import EvaluationSample
+from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, finite_or_none, format_interval, holm_adjust
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
 
@@ -95,18 +95,6 @@ def describe_top_calibration(tops: tuple[TopCalibration, ...]) -> list[str]:
         The lines.
     """
     return [top.describe() for top in sorted(tops, key=lambda top: not top.is_miscalibrated)]
-
-
-def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
-    """Describe the shares of the rows for which the map is miscalibrated.
-
-    Args:
-        tops: Calibration of each share.
-
-    Returns:
-        A line for each such share.
-    """
-    return [top.describe() for top in tops if top.is_miscalibrated]
 
 
 def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, float | None]]:

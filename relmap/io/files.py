@@ -379,6 +379,8 @@ def read_columns(predictions: Predictions, columns: Sequence[str]) -> pl.DataFra
     missing = [name for name in columns if name not in names]
     if missing:
         raise InputError(f"{predictions.path} has no column {', '.join(missing)}; it has {', '.join(names)}")
+    if isinstance(predictions, FramePredictions):
+        return predictions.read(columns)
     schema = pa.schema([predictions.schema.field(name) for name in columns])
     return arrow_to_polars(pa.Table.from_batches(predictions.batches(columns), schema), predictions.path)
 

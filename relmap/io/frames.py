@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -32,7 +32,7 @@ from relmap.io.contents import (
     is_json_object,
     report_parse_errors,
 )
-from relmap.io.hashing import sha256_of_file
+from relmap.io.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind, find_constant_sum
 from relmap.io.text import SeparatedText
@@ -102,15 +102,43 @@ class FramePredictions:
         rows = frame.select(HASHED_COLUMNS).write_ndjson().encode()
         return cls(frame, hashlib.sha256(rows).hexdigest())
 
+    @classmethod
+    def from_array(cls, frame: pl.DataFrame) -> "FramePredictions":
+        """Create predictions from an array that `to_polars` converted, with columns of other values, such as labels.
+
+        Args:
+            frame: The array as a column, and one value of each row in every other column.
+
+        Returns:
+            Predictions whose SHA-256 depends only on the values.
+        """
+        columns = [column.cast(pl.String) if column.dtype == pl.Object else column for column in frame]
+        return cls(frame, sha256_of_arrays(*[_to_plain_array(column) for column in columns]))
+
     @cached_property
     def table(self) -> pa.Table:
         """The rows as an Arrow table."""
         return self.frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Names and Arrow types of the columns."""
-        return self.table.schema
+        return self.frame.clear().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+
+    def read(self, columns: Sequence[str]) -> pl.DataFrame:
+        """Select columns.
+
+        Args:
+            columns: Names of existing columns.
+
+        Returns:
+            All rows.
+
+        Raises:
+            InputError: A column has a type that no file of predictions can have.
+        """
+        _check_types([self.schema.field(name) for name in columns], self.path)
+        return self.frame.select(columns)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the rows in pieces.
@@ -496,6 +524,28 @@ def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
     return objects
 
 
+def label_names(labels: ArrayLike) -> np.ndarray:
+    """Convert labels to names.
+
+    Args:
+        labels: Labels of any type; whole numbers stored as floats have names without decimals.
+
+    Returns:
+        Names, of the shape of `labels`; str, or objects if labels are missing. A missing label is None.
+    """
+    values = unify_missing(labels)
+    if values.dtype == object and None in values:
+        missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
+        names = np.full(values.shape, None)
+        names[~missing] = label_names(values[~missing].tolist())
+        return names
+    if values.dtype.kind == "f":
+        is_exact = np.abs(values) < 2**53
+        if bool(is_exact.all() and (values == np.rint(values)).all()):
+            values = values.astype(np.int64)
+    return values.astype(str)
+
+
 def _as_objects(values: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
     objects = np.empty(len(values), dtype=object)
     objects[:] = values
@@ -588,12 +638,24 @@ def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame
     Raises:
         InputError: A column has a type that polars does not support.
     """
-    for column in rows.schema:
-        if not is_readable(column.type):
-            raise InputError(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
+    _check_types(rows.schema, path)
     frame = pl.DataFrame(rows.rename_columns([str(index) for index in range(rows.num_columns)]))
     frame.columns = rows.schema.names  # set afterwards, since polars would rename a column with an empty name
     return frame
+
+
+def _check_types(columns: Iterable[pa.Field], path: Path) -> None:
+    """Raise InputError for a column of a type that polars does not support."""
+    for column in columns:
+        if not is_readable(column.type):
+            raise InputError(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
+
+
+def _to_plain_array(column: pl.Series) -> np.ndarray:
+    """Convert a column to an array whose bytes depend only on the values; texts and missing values are text."""
+    if (column.dtype.is_numeric() or isinstance(column.dtype, pl.Array)) and not column.null_count():
+        return column.to_numpy()
+    return column.cast(pl.String).fill_null("\0").to_numpy().astype(np.str_)
 
 
 def is_readable(arrow_type: pa.DataType, *, nested: bool = True) -> bool:

@@ -21,31 +21,13 @@ from relmap.decisions import CalibratedDecisions, FixedDecisions, LabelledDecisi
 from relmap.errors import InputError
 from relmap.maps.document import Calibrator, Source
 from relmap.maps.folds import FoldSplit
+from relmap.maps.options import FitOptions
 from relmap.maps.score import FittedMap, ScoredDecisions, calibrated_logit, score_parts
 from relmap.projection.registry import VARIANTS
 from relmap.projection.rows import FitBatch, split_validation
 from relmap.settings import Settings
 
 CONSTANT_CALIBRATOR = "constant"  # key of the calibrator of decisions without a confidence
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """Models to fit, and their settings.
-
-    Attributes:
-        n_labels: Number of labels K.
-        calibrator: Key of the calibrator.
-        variant: Key of the variant.
-        settings: Settings of the projection and of the metrics.
-        seed: Seed of the calibrator.
-    """
-
-    n_labels: int
-    calibrator: str
-    variant: str
-    settings: Settings
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +62,15 @@ class _Calibrators:
     Args:
         rows: All rows of the folds.
         fold: Fold of each row, shape (n,).
-        options: Models to fit.
+        name: Key of the calibrator.
+        seed: Seed of its fits.
     """
 
-    def __init__(self, rows: FixedDecisions, fold: np.ndarray, options: FitOptions) -> None:
+    def __init__(self, rows: FixedDecisions, fold: np.ndarray, name: str, *, seed: int) -> None:
         self._rows = rows
         self._fold = fold
-        self._options = options
+        self._name = name
+        self._seed = seed
         self._fitted: dict[frozenset[int], Calibrator] = {}
 
     def without(self, *folds: int) -> Calibrator:
@@ -94,7 +78,7 @@ class _Calibrators:
         key = frozenset(folds)
         if key not in self._fitted:
             rows = self._rows.take(~np.isin(self._fold, folds))
-            self._fitted[key] = fit_calibrator(self._options.calibrator, rows, seed=self._options.seed)
+            self._fitted[key] = fit_calibrator(self._name, rows, seed=self._seed)
         return self._fitted[key]
 
     def out_of_fold_logits(self, *omitted: int) -> np.ndarray:
@@ -122,13 +106,17 @@ class _Calibrators:
         return logits
 
 
-def cross_fit(rows: FixedDecisions, split: FoldSplit, options: FitOptions) -> CrossFit:
+def cross_fit(
+    rows: FixedDecisions, split: FoldSplit, n_labels: int, options: FitOptions, settings: Settings
+) -> CrossFit:
     """Fit the models of a map on all rows, and without each fold.
 
     Args:
         rows: All labelled rows.
         split: Split of the rows into folds.
-        options: Models to fit.
+        n_labels: Number of labels K.
+        options: Options of the fit, which name the calibrator and the variant.
+        settings: Settings of the projection.
 
     Returns:
         The models, and out-of-fold predictions of the rows of all folds.
@@ -136,13 +124,16 @@ def cross_fit(rows: FixedDecisions, split: FoldSplit, options: FitOptions) -> Cr
     fit_rows = rows.take(split.fit_rows)
     fold_sizes = [len(fold) for fold in split.folds]
     fold = np.repeat(np.arange(len(fold_sizes)), fold_sizes)
-    calibrators = _Calibrators(fit_rows, fold, options)
+    assert options.calibrator is not None
+    calibrators = _Calibrators(fit_rows, fold, options.calibrator, seed=options.seed)
     fold_maps = []
     for k in range(len(fold_sizes)):
         others = fit_rows.take(fold != k)
-        fold_maps.append(_fit_map(calibrators.without(k), others, calibrators.out_of_fold_logits(k), options))
+        logits = calibrators.out_of_fold_logits(k)
+        fold_maps.append(_fit_map(calibrators.without(k), others, logits, n_labels, options, settings))
+    logits = calibrators.out_of_fold_logits()
     return CrossFit(
-        deployed=_fit_map(calibrators.without(), fit_rows, calibrators.out_of_fold_logits(), options),
+        deployed=_fit_map(calibrators.without(), fit_rows, logits, n_labels, options, settings),
         folds=tuple(fold_maps),
         rows=fit_rows,
         fold=fold,
@@ -151,13 +142,17 @@ def cross_fit(rows: FixedDecisions, split: FoldSplit, options: FitOptions) -> Cr
     )
 
 
-def fit_paper_protocol(rows: FixedDecisions, source: Source, options: FitOptions) -> CrossFit:
+def fit_paper_protocol(
+    rows: FixedDecisions, source: Source, n_labels: int, options: FitOptions, settings: Settings
+) -> CrossFit:
     """Fit the models of a map under the protocol of the paper.
 
     Args:
         rows: All labelled rows.
         source: Seed and parts of the protocol.
-        options: Models to fit.
+        n_labels: Number of labels K.
+        options: Options of the fit, which name the calibrator and the variant.
+        settings: Settings of the projection.
 
     Returns:
         The models, and their predictions for the projection-selection rows, as a result with one fold.
@@ -165,15 +160,18 @@ def fit_paper_protocol(rows: FixedDecisions, source: Source, options: FitOptions
     Raises:
         InputError: There are fewer than three groups.
     """
+    assert options.calibrator is not None
+    assert options.variant is not None
     split = _split_for_paper(rows, source)
     calibrator_rows = split.temperature_fit if options.calibrator == "ts" else split.calibrator_fit
     calibrator = fit_calibrator(options.calibrator, calibrator_rows, seed=options.seed)
-    published = options.settings.projection.model_copy(update={"minimum_rows": 0})  # no pooling of rare labels
+    published = settings.projection.model_copy(update={"minimum_rows": 0})  # no pooling of rare labels
     batch = FitBatch(
         fit_rows=_as_batch(calibrator, split.projection_fit),
-        n_labels=options.n_labels,
+        n_labels=n_labels,
         settings=published,
         selection_rows=_as_batch(calibrator, split.projection_selection),
+        confidence_is_given=True,  # the variants of the paper read only the calibrated confidence
     )
     projection = VARIANTS[options.variant].fit(batch)[0]
     deployed = FittedMap(calibrator, projection, _fit_baseline(calibrator_rows, options))
@@ -219,16 +217,23 @@ def _fit_baseline(rows: FixedDecisions, options: FitOptions) -> Calibrator | Non
 
 
 def _fit_map(
-    calibrator: Calibrator, rows: FixedDecisions, confidence_logit: np.ndarray, options: FitOptions
+    calibrator: Calibrator,
+    rows: FixedDecisions,
+    confidence_logit: np.ndarray,
+    n_labels: int,
+    options: FitOptions,
+    settings: Settings,
 ) -> FittedMap:
     """Fit the projection on confidences with these logits, shape (n,), and the baseline."""
+    assert options.variant is not None
     decisions = CalibratedDecisions(
         confidence_logit=confidence_logit, decision=rows.decision, logits=rows.logits, signals=rows.signals
     )
     batch = FitBatch(
         fit_rows=LabelledDecisions([decisions], rows.correct),
-        n_labels=options.n_labels,
-        settings=options.settings.projection,
+        n_labels=n_labels,
+        settings=settings.projection,
+        confidence_is_given=rows.logits is None,
     )
     return FittedMap(calibrator, VARIANTS[options.variant].fit(batch)[0], _fit_baseline(rows, options))
 

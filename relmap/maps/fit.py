@@ -1,7 +1,6 @@
-"""Fit of a reliability map to labelled rows, and its description for users."""
+"""Fit of a reliability map: read labelled rows, fit in folds, and write the document."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import numpy as np
@@ -12,43 +11,26 @@ from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.decisions import FixedDecisions
 from relmap.errors import (
     InputError,
-    Protocol,
     assignment,
     describe_validation_errors,
     escape_unprintable,
     needs_extra,
     option,
 )
-from relmap.evaluation.description import (
-    compare_log_loss,
-    describe_comparison,
-    describe_label_spread,
-    describe_limits,
-    describe_models,
-    describe_pooled_labels,
-    describe_training_doubts,
-    find_errors,
-)
-from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
-from relmap.evaluation.evaluate import evaluate_map
-from relmap.evaluation.sample import EvaluationSample, finite_or_none
-from relmap.evaluation.summary import FitSummary
 from relmap.io.columns import join_names
 from relmap.io.files import Predictions
 from relmap.io.reading import DEFAULT_READING, Reading
-from relmap.io.signals import Signal
 from relmap.io.timestamps import current_timestamp
-from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, cross_fit, fit_paper_protocol
-from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
+from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, cross_fit, fit_paper_protocol
+from relmap.maps.document import Calibration, Calibrator, Fold, MapDocument, Projection, Source
+from relmap.maps.fit_rows import fingerprint_rows, hash_predictions, hash_training_rows
 from relmap.maps.folds import check_fit_rows, paper_fit_rows, split_folds
-from relmap.maps.labelled_rows import LabelledRows, fingerprint_rows, hash_predictions, read_labelled_rows
+from relmap.maps.held_out import compute_default_threshold, summarize_out_of_fold_rows
+from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
+from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions
 from relmap.maps.score import ScoredDecisions
-from relmap.maps.training_rows import hash_training_rows
-from relmap.metrics.comparison import describe_metrics
-from relmap.metrics.resampling import BOOTSTRAP_SEED
-from relmap.metrics.spread import LabelCells
 from relmap.projection.registry import DEFAULT_VARIANT, DEPLOYABLE_VARIANTS
-from relmap.settings import DEFAULTS, MetricParams, Settings
+from relmap.settings import DEFAULTS, Settings
 
 LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
 DEFAULT_CALIBRATORS = {"logits": "sms", "confidence_only": "uncal", "decision_only": CONSTANT_CALIBRATOR}
@@ -57,104 +39,6 @@ PAPER_VARIANT = "mrp"  # default under the paper's protocol
 DECISION_ONLY_VARIANTS = ("confidence", DEFAULT_VARIANT)  # other curves need a confidence
 MAX_CLASSWISE_LABELS = 50  # vector and matrix scaling take too long for more
 UNLIMITED_CALIBRATOR = "sms"  # beyond its own limit it fits only a temperature
-DEFAULT_COVERAGE = 0.7  # share of the rows that are used automatically by default
-MIN_DEFAULT_THRESHOLD = 0.5  # below, a decision is more likely wrong than right
-N_QUANTILES = 101  # of the reliability, from 0% to 100%
-
-
-def fit_map(
-    file: Predictions,
-    *,
-    calibrator: str | None = None,
-    variant: str | None = None,
-    seed: int = 1,
-    group: str | None = None,
-    names: tuple[str, ...] | None = None,
-    signals: tuple[str, ...] = (),
-    hold_out: float = 0,
-    protocol: Protocol = "own",
-    accept_label_order: bool = False,
-) -> tuple[MapDocument, FitSummary]:
-    """Fit a reliability map on labelled predictions.
-
-    Args:
-        file: Labelled predictions.
-        calibrator: Key of the calibrator; None for the default of the kind of predictions.
-        variant: Key of the variant; None for `mrp_pooled`, or `mrp` under the paper's protocol.
-        seed: Seed of the folds.
-        group: Column of the groups; rows of one group stay in the same fold. None without groups.
-        names: Names of the labels in their order; None for 0..K-1.
-        signals: Columns that may indicate whether a decision is correct.
-        hold_out: Share of the rows to hold out, in [0, 0.9].
-        protocol: "own", or "paper" for the split and the fits of the paper's tables.
-        accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
-
-    Returns:
-        The map, and its description.
-
-    Raises:
-        InputError: The rows cannot be read or fitted, or an option is invalid.
-    """
-    if not (group or "").isprintable():
-        raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
-    labelled = read_labelled_rows(
-        file,
-        group=group,
-        names=names,
-        signals=signals,
-        seed=seed,
-        hold_out=hold_out,
-        accept_label_order=accept_label_order,
-    )
-    if protocol == "paper" and (signals or hold_out):
-        raise InputError(
-            "the paper's protocol splits the rows itself and supports no signals; omit "
-            f"{option('signals')} and {option('hold_out')}"
-        )
-    fit = fit_labelled_rows(
-        labelled.rows,
-        _describe_source(file, labelled, seed=seed, group=group, hold_out=hold_out, protocol=protocol),
-        DEFAULTS,
-        calibrator=calibrator,
-        variant=variant,
-        n_labels=labelled.n_labels,
-        names=labelled.names,
-        signals=labelled.signals,
-        ids=labelled.ids,
-        id_column=labelled.id_column,
-        reading=file.reading,
-    )
-    description = describe_fit(fit)
-    summary = FitSummary(
-        lines=description.lines,
-        notes=(*labelled.notes, *description.notes),
-        numbers=description.numbers,
-        details=description.details,
-    )
-    return fit.document, summary
-
-
-def _describe_source(
-    file: Predictions, labelled: LabelledRows, *, seed: int, group: str | None, hold_out: float, protocol: Protocol
-) -> Source:
-    """Record the rows, the options and the versions of a fit."""
-    libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
-    versions = {"relmap": __version__}
-    with needs_extra("pipeline"):  # the paper's protocol fits with torch
-        for library in libraries:
-            versions[library] = version(library)
-    return Source(
-        file=escape_unprintable(file.path.name),
-        sha256=hash_predictions(file),
-        fingerprint=fingerprint_rows(labelled.rows),
-        rows=len(labelled.rows),
-        seed=seed,
-        group=group,
-        hold_out=hold_out,
-        protocol=DEFAULTS.protocol if protocol == "paper" else None,
-        at=current_timestamp(),
-        versions=versions,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +51,7 @@ class MapFit:
         scored: Out-of-fold confidence under the baseline, and reliability, of these rows.
         label_warnings: Sentences on possible errors in the labels.
         settings: Settings of the fit.
+        notes: Sentences on how the rows were read.
     """
 
     document: MapDocument
@@ -174,35 +59,87 @@ class MapFit:
     scored: ScoredDecisions
     label_warnings: tuple[str, ...]
     settings: Settings
+    notes: tuple[str, ...] = ()
+
+
+def fit_map(file: Predictions, options: FitOptions = DEFAULT_FIT_OPTIONS, settings: Settings | None = None) -> MapFit:
+    """Read labelled predictions, and fit a reliability map on them.
+
+    Args:
+        file: Labelled predictions.
+        options: What is fitted. A calibrator of None is the default of the kind of predictions; a variant of None is
+            `mrp_pooled`, or `mrp` under the paper's protocol.
+        settings: Settings of the fit and of the metrics; None for the defaults.
+
+    Returns:
+        The map, with its out-of-fold predictions.
+
+    Raises:
+        InputError: The rows cannot be read or fitted, or an option is invalid.
+    """
+    settings = settings or DEFAULTS
+    group = options.group or ""
+    if not group.isprintable():
+        raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
+    labelled = read_labelled_rows(file, options)
+    if options.protocol == "paper" and (options.signals or options.hold_out):
+        raise InputError(
+            "the paper's protocol splits the rows itself and supports no signals; omit "
+            f"{option('signals')} and {option('hold_out')}"
+        )
+    source = describe_source(file, labelled.rows, options, settings)
+    return fit_labelled_rows(labelled, options, source, settings, reading=file.reading)
+
+
+def describe_source(file: Predictions, rows: FixedDecisions, options: FitOptions, settings: Settings) -> Source:
+    """Record the rows, the options and the versions of a fit.
+
+    Args:
+        file: The predictions.
+        rows: The labelled rows that were read from them.
+        options: Options of the fit.
+        settings: Settings of the fit.
+
+    Returns:
+        The record, which the map stores.
+
+    Raises:
+        InputError: A library that the paper's protocol needs is not installed.
+    """
+    libraries = (*LIBRARIES, "torch") if options.protocol == "paper" else LIBRARIES
+    versions = {"relmap": __version__}
+    with needs_extra("pipeline"):  # the paper's protocol fits with torch
+        for library in libraries:
+            versions[library] = version(library)
+    return Source(
+        file=escape_unprintable(file.path.name),
+        sha256=hash_predictions(file),
+        fingerprint=fingerprint_rows(rows),
+        rows=len(rows),
+        seed=options.seed,
+        group=options.group,
+        hold_out=options.hold_out,
+        protocol=settings.protocol if options.protocol == "paper" else None,
+        at=current_timestamp(),
+        versions=versions,
+    )
 
 
 def fit_labelled_rows(
-    rows: FixedDecisions,
+    labelled: LabelledRows,
+    options: FitOptions,
     source: Source,
     settings: Settings,
     *,
-    calibrator: str | None,
-    variant: str | None,
-    n_labels: int,
-    names: Sequence[str] | None,
-    signals: tuple[Signal, ...] = (),
-    ids: np.ndarray | None = None,
-    id_column: str | None = None,
     reading: Reading = DEFAULT_READING,
 ) -> MapFit:
     """Fit a reliability map to labelled rows.
 
     Args:
-        rows: Labelled rows, n of them.
-        source: Origin of the rows, with the seed, the share to hold out, and the protocol.
+        labelled: Labelled rows, n of them, with their labels and signals.
+        options: What is fitted; see `fit_map`.
+        source: Record of the rows and of the options, which the map stores.
         settings: Settings of the fit and of the metrics.
-        calibrator: Key of the calibrator; None for the default of the kind of rows.
-        variant: Key of the variant; None for the default.
-        n_labels: Number of labels K.
-        names: Names of the labels; None for 0..K-1.
-        signals: How each signal is read.
-        ids: Id of each row, shape (n,), by which fit rows are recognized if their predictions repeat.
-        id_column: Name of the column of the ids.
         reading: How the rows were read, which the map remembers.
 
     Returns:
@@ -212,34 +149,37 @@ def fit_labelled_rows(
         InputError: The calibrator or variant is unknown or cannot be fitted to these rows; or there are too few rows;
             or fitted values are too large for a map.
     """
-    is_paper_protocol = source.protocol is not None
-    if calibrator is None:
-        uses_paper_default = is_paper_protocol and rows.kind == "logits"
-        calibrator = PAPER_CALIBRATOR if uses_paper_default else DEFAULT_CALIBRATORS[rows.kind]
-    if variant is None:
-        variant = PAPER_VARIANT if is_paper_protocol else DEFAULT_VARIANT
-    check_calibrator(calibrator, rows, n_labels)
-    check_variant(variant, rows)
-    split = split_folds(len(rows), rows.group, source.seed, hold_out=source.hold_out)
-    check_fit_rows(rows, split, source.hold_out)
-    options = FitOptions(n_labels=n_labels, calibrator=calibrator, variant=variant, settings=settings, seed=source.seed)
-    fit = fit_paper_protocol(rows, source, options) if is_paper_protocol else cross_fit(rows, split, options)
-    fitted_parts = split.folds
-    if is_paper_protocol:
-        fitted_parts = (paper_fit_rows(source, rows, fit.deployed.calibrator),)
-    training_rows = hash_training_rows(rows, fitted_parts, source, ids=ids, id_column=id_column)
+    rows = labelled.rows
+    n_labels = labelled.n_labels
+    options = _with_models(options, rows)
+    assert options.calibrator is not None
+    assert options.variant is not None
+    check_calibrator(options.calibrator, rows, n_labels)
+    check_variant(options.variant, rows)
+    split = split_folds(len(rows), rows.group, options.seed, hold_out=options.hold_out)
+    check_fit_rows(rows, split, options.hold_out)
+    if options.protocol == "paper":
+        fit = fit_paper_protocol(rows, source, n_labels, options, settings)
+        fitted_parts: tuple[np.ndarray, ...] = (paper_fit_rows(source, rows, fit.deployed.calibrator),)
+        order = np.arange(len(fit.rows))
+    else:
+        fit = cross_fit(rows, split, n_labels, options, settings)
+        fitted_parts = split.folds
+        order = np.argsort(split.fit_rows)
+    baseline = fit.deployed.baseline
+    training_rows = hash_training_rows(rows, fitted_parts, source, ids=labelled.ids, id_column=labelled.id_column)
     try:
         document = MapDocument(
             input=rows.kind,
             n_labels=n_labels,
-            label_names=tuple(names) if names else None,
-            calibrator=_calibration(calibrator, fit.deployed.calibrator, fit),
-            projection=_projection(variant, fit, n_labels),
-            baseline=None if fit.deployed.baseline is None else _calibration("ts", fit.deployed.baseline, fit),
-            signals=signals,
+            label_names=labelled.names or None,
+            calibrator=_calibration(options.calibrator, fit.deployed.calibrator, fit),
+            projection=_projection(options.variant, fit, n_labels),
+            baseline=None if baseline is None else _calibration("ts", baseline, fit),
+            signals=labelled.signals,
             held_out=summarize_out_of_fold_rows(fit, n_labels, settings.metrics),
             default_threshold=compute_default_threshold(fit),
-            folds=() if is_paper_protocol else _folds(fit),
+            folds=() if options.protocol == "paper" else _folds(fit),
             source=source.model_copy(update={"training_rows": training_rows}),
             reading=reading.to_stored(),
         )
@@ -248,72 +188,27 @@ def fit_labelled_rows(
             f"a map cannot store the fit ({describe_validation_errors(error, 'fit')[0]}), as happens with logits that "
             "are far too large or too small; rescale the logits, or use the calibrator ts"
         ) from None
-    order = np.arange(len(fit.rows)) if is_paper_protocol else np.argsort(split.fit_rows)
     return MapFit(
         document=document,
         rows=fit.rows.take(order),
         scored=fit.scored.take(order),
         label_warnings=tuple(_find_label_problems(rows, document)),
         settings=settings,
+        notes=tuple(labelled.notes),
     )
 
 
-@dataclass(frozen=True)
-class FitDescription:
-    """Result of a fit in sentences and numbers.
-
-    Attributes:
-        lines: The answer, the numbers behind it, and what was done; at most seven.
-        notes: Sentences on labels with few rows, and doubts about the rows.
-        details: Further sentences.
-        numbers: Numbers for JSON.
-    """
-
-    lines: tuple[str, ...]
-    notes: tuple[str, ...]
-    details: tuple[str, ...]
-    numbers: dict[str, object]
-
-
-def describe_fit(fit: MapFit) -> FitDescription:
-    """Describe a fitted map by its out-of-fold predictions.
-
-    Args:
-        fit: The fit.
-
-    Returns:
-        The description.
-    """
-    document = fit.document
-    sample = EvaluationSample.from_rows(fit.rows, fit.scored, fit.settings.metrics)
-    evaluation = evaluate_map(document, sample)
-    accuracy = evaluation["accuracy"]["value"]
-    where = f"out of fold on {len(fit.rows):,} rows"
-    lines = [
-        *describe_comparison(evaluation, document, where),
-        " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
-        describe_models(document),
-    ]
-    details = describe_metrics(evaluation["metrics"])
-    if document.input != "decision_only":
-        held_out = document.held_out
-        details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
-    details += describe_limits(evaluation, document)
-    comparison = compare_log_loss(evaluation)
-    numbers = {
-        "comparison": comparison.word,
-        "variant": document.projection.name,
-        "calibrator": document.calibrator.name,
-        "baseline": None if document.baseline is None else document.baseline.name,
-        "accuracy": accuracy,
-        "log_loss": evaluation["metrics"]["nll_correct"],
-        "errors_found": find_errors(evaluation)._asdict(),
-        "rows": evaluation["rows"],
-        "errors": evaluation["errors"],
-        "groups": evaluation["groups"],
-    }
-    notes = [*describe_pooled_labels(document), *describe_training_doubts(evaluation)]
-    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers)
+def _with_models(options: FitOptions, rows: FixedDecisions) -> FitOptions:
+    """Fill in the default calibrator and variant."""
+    calibrator = options.calibrator
+    variant = options.variant
+    is_paper_protocol = options.protocol == "paper"
+    if calibrator is None:
+        uses_paper_default = is_paper_protocol and rows.kind == "logits"
+        calibrator = PAPER_CALIBRATOR if uses_paper_default else DEFAULT_CALIBRATORS[rows.kind]
+    if variant is None:
+        variant = PAPER_VARIANT if is_paper_protocol else DEFAULT_VARIANT
+    return replace(options, calibrator=calibrator, variant=variant)
 
 
 def check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:
@@ -377,53 +272,6 @@ def check_variant(variant: str, rows: FixedDecisions) -> None:
             f"the variant {variant} does not read signals; omit {option('variant')}, which is the same as "
             f"{assignment('variant', DEFAULT_VARIANT)}, or omit {option('signals')}"
         )
-
-
-def summarize_out_of_fold_rows(fit: CrossFit, n_labels: int, params: MetricParams) -> HeldOut:
-    """Summarize the out-of-fold predictions, as a reference for the drift test and for thresholds.
-
-    Args:
-        fit: Out-of-fold predictions.
-        n_labels: Number of labels K.
-        params: Settings of the metrics.
-
-    Returns:
-        Label spread, quantiles of the reliability, and mean residuals by cell.
-    """
-    rows = fit.rows
-    scored = fit.scored
-    reliability = scored.reliability
-    label_cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, params)
-    halves, reference_cells = summarize_reference_cells(reliability, rows.decision, rows.correct, rows.group, n_labels)
-    quantiles = tuple(np.quantile(reliability, np.linspace(0, 1, N_QUANTILES)).tolist())
-    return HeldOut(
-        rows=len(rows),
-        label_spread=finite_or_none(label_cells.spread()),
-        label_spread_shuffled=finite_or_none(label_cells.shuffled_quantile(BOOTSTRAP_SEED)),
-        quantiles=quantiles,
-        halves=halves,
-        cells=reference_cells,
-        top=summarize_top_cells(reliability, rows.correct, rows.group, quantiles),
-    )
-
-
-def compute_default_threshold(fit: CrossFit) -> float:
-    """Compute the reliability that 70% of the rows reach, at least 0.5.
-
-    Args:
-        fit: Out-of-fold predictions.
-
-    Returns:
-        The threshold, in [0.5, 1].
-    """
-    rows = fit.rows
-    reliability = fit.scored.reliability
-    if rows.kind == "decision_only":
-        # Reliabilities have few distinct values. Those of the fold models differ slightly from those of the deployed
-        # map, so that an out-of-fold threshold could exclude all rows of a label.
-        reliability = fit.deployed(rows).reliability
-    threshold = np.quantile(reliability, 1 - DEFAULT_COVERAGE, weights=rows.weight, method="inverted_cdf")
-    return max(float(threshold), MIN_DEFAULT_THRESHOLD)
 
 
 def _calibration(name: str, fitted: Calibrator, fit: CrossFit) -> Calibration:

@@ -37,14 +37,6 @@ class FoldSplit:
         """Numbers of the rows of all folds, fold by fold."""
         return np.concatenate(self.folds)
 
-    def training_rows(self, fold: int) -> np.ndarray:
-        """Return the numbers of the rows of all folds but one.
-
-        Args:
-            fold: Number of the fold to omit.
-        """
-        return np.concatenate([rows for k, rows in enumerate(self.folds) if k != fold])
-
 
 def split_folds(
     n_rows: int,

@@ -231,3 +231,15 @@ def errors_found_per_1000(errors: Numbers, retained_errors: Numbers | float, rev
     """
     found: Numbers = 1000 * (errors - retained_errors) / reviews
     return found
+
+
+def finite_or_none(number: float) -> float | None:
+    """Convert a number for JSON.
+
+    Args:
+        number: The number.
+
+    Returns:
+        The number as a float; None if it is infinite or NaN.
+    """
+    return float(number) if np.isfinite(number) else None

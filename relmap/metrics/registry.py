@@ -210,6 +210,7 @@ class Metric:
         choices: Names of the `MetricParams` that affect the metric.
         resampled: Whether the metric has bootstrap intervals.
         compared: Whether the metric is in the main table, its intervals and the headline.
+        summary: What it measures, in a sentence for the reference.
     """
 
     key: str
@@ -220,16 +221,23 @@ class Metric:
     choices: tuple[str, ...] = ()
     resampled: bool = True
     compared: bool = False
+    summary: str = ""
 
 
-def _ranking_metric(key: str, title: str, direction: Direction, *, compared: bool = False) -> Metric:
+def _ranking_metric(key: str, title: str, direction: Direction, *, summary: str, compared: bool = False) -> Metric:
     """Build a metric that is one of `ReliabilityView.ranked`."""
 
     def get_ranked(view: ReliabilityView) -> MetricValue:
         return view.ranked[key]
 
     return Metric(
-        key=key, title=title, direction=direction, view=ReliabilityView, function=get_ranked, compared=compared
+        key=key,
+        title=title,
+        direction=direction,
+        view=ReliabilityView,
+        function=get_ranked,
+        compared=compared,
+        summary=summary,
     )
 
 
@@ -237,6 +245,7 @@ _SPREAD_CHOICES = ("spread_groups", "spread_minimum_cell", "smallest_probability
 _METRICS = (
     Metric(
         key="accuracy",
+        summary="Share of correct decisions.",
         title="accuracy",
         direction=HIGHER,
         view=DecisionView,
@@ -244,6 +253,7 @@ _METRICS = (
     ),
     Metric(
         key="ece",
+        summary=("Mean distance between confidence and accuracy over bins of the confidence of the fixed decision."),
         title="ECE",
         direction=LOWER,
         view=ProbabilityView,
@@ -252,6 +262,7 @@ _METRICS = (
     ),
     Metric(
         key="top_ece",
+        summary="ECE of the most probable label instead of the fixed decision.",
         title="ECE of the top label",
         direction=LOWER,
         view=ProbabilityView,
@@ -260,6 +271,7 @@ _METRICS = (
     ),
     Metric(
         key="nll",
+        summary="Mean negative log-likelihood of the true label (log loss of the class probabilities).",
         title="NLL",
         direction=LOWER,
         view=ProbabilityView,
@@ -268,6 +280,7 @@ _METRICS = (
     ),
     Metric(
         key="brier",
+        summary="Mean squared distance of the class probabilities from the true label.",
         title="Brier score",
         direction=LOWER,
         view=ProbabilityView,
@@ -276,6 +289,9 @@ _METRICS = (
     ),
     Metric(
         key="label_spread",
+        summary=(
+            "Range of the accuracy between decided labels of similar confidence, as a mean over confidence groups."
+        ),
         title="label spread",
         direction=NEITHER,
         view=LabelView,
@@ -284,6 +300,7 @@ _METRICS = (
     ),
     Metric(
         key="label_spread_null_p95",
+        summary="95th percentile of the label spread if labels are shuffled.",
         title="label spread, shuffled",
         direction=NEITHER,
         view=LabelView,
@@ -293,6 +310,7 @@ _METRICS = (
     ),
     Metric(
         key="nll_correct",
+        summary="Log loss of the reliability as the probability of a correct decision, in nats.",
         title="correctness log loss",
         direction=LOWER,
         view=ReliabilityView,
@@ -302,6 +320,7 @@ _METRICS = (
     ),
     Metric(
         key="aupr_error",
+        summary="Average precision of finding wrong decisions, lowest reliability first.",
         title="AUPR-Error",
         direction=HIGHER,
         view=ReliabilityView,
@@ -309,14 +328,26 @@ _METRICS = (
         choices=("ties",),
         compared=True,
     ),
-    _ranking_metric("aurc", "AURC", LOWER, compared=True),
-    _ranking_metric("augrc", "AUGRC", LOWER),
+    _ranking_metric(
+        "aurc",
+        "AURC",
+        LOWER,
+        summary="Area under the risk-coverage curve, the mean error rate over all coverages.",
+        compared=True,
+    ),
+    _ranking_metric("augrc", "AUGRC", LOWER, summary="Area under the generalized risk-coverage curve."),
     *(
-        _ranking_metric(f"selacc_{tenths}0", f"selective accuracy at {tenths}0%", HIGHER)
+        _ranking_metric(
+            f"selacc_{tenths}0",
+            f"selective accuracy at {tenths}0%",
+            HIGHER,
+            summary=f"Accuracy of the most reliable {tenths}0% of the decisions.",
+        )
         for tenths in reliability.COVERAGE_TENTHS
     ),
     Metric(
         key="infeasible_share",
+        summary="Share of rows whose reliability MRC cannot reach.",
         title="infeasible",
         direction=NEITHER,
         view=SimplexView,
@@ -325,6 +356,7 @@ _METRICS = (
     ),
     Metric(
         key="solved_share",
+        summary="Share of rows for which MRC found the exponent.",
         title="solved",
         direction=NEITHER,
         view=SimplexView,

@@ -381,10 +381,23 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
         return np.asarray(np.stack(retained) / n_rows)
 
 
+def log_loss_of_logits(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Compute the log loss of the reliability sigmoid(logit) for the correctness of each row, without a bound.
+
+    Args:
+        logit: Logit of the reliability, shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+
+    Returns:
+        Log loss of each row in nats, at least 0, shape (n,).
+    """
+    return np.asarray(np.logaddexp(0, np.where(correct, -logit, logit)))
+
+
 def correctness_log_loss(
     logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
 ) -> np.ndarray:
-    """Compute the log loss of the reliability sigmoid(logit) for the correctness of each row.
+    """Compute the log loss of the bounded reliability sigmoid(logit) for the correctness of each row.
 
     As in the authors' code, the reliability is clipped to [smallest, 1 - smallest]. Otherwise one wrong row with
     reliability 1 would make the mean infinite. With the default of `smallest`, its log loss is 13.8 nats.
@@ -407,7 +420,7 @@ def correctness_log_loss(
     max_logit = np.log1p(-smallest) - np.log(smallest)
     signed_logit = np.where(correct, -logit, logit)
     np.clip(signed_logit, -max_logit, max_logit, out=signed_logit)
-    # log(1 + exp(signed_logit)) without overflow; np.logaddexp computes the same but takes five times as long
+    # as `log_loss_of_logits`, whose np.logaddexp takes five times as long
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed_logit)))
     loss += np.maximum(signed_logit, 0)
     return loss

@@ -6,6 +6,7 @@ The fits do not treat labels with few rows specially; `WithFallbacks` replaces t
 Within a label, the reliability never falls as the confidence rises, not even by rounding.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -15,8 +16,8 @@ from pydantic import Field
 from relmap.calibrators.optimizers import newton
 from relmap.decisions import CalibratedDecisions
 from relmap.io.serialization import Axes, Count, Share, Value
-from relmap.metrics.reliability import correctness_log_loss
-from relmap.projection.mrp import Fallbacks, SharedCurve, interpolate, locate_interval
+from relmap.metrics.reliability import correctness_log_loss, log_loss_of_logits
+from relmap.projection.mrp import Curves, Fallbacks, SharedCurve, interpolate, locate_interval
 
 if TYPE_CHECKING:
     from relmap.projection.rows import FitBatch
@@ -267,6 +268,60 @@ def fit_platt(batch: "FitBatch") -> list[Lines]:
     return fits
 
 
+def add_label_fallbacks(models: Sequence[Labelwise], batch: "FitBatch") -> list[WithFallbacks]:
+    """Add the fallbacks of labels with few rows to label-wise models.
+
+    Args:
+        models: Model of each of the B fits.
+        batch: The batch on which they were fitted.
+
+    Returns:
+        The models with fallbacks.
+    """
+    n_rows = batch.rows_per_label
+    with_fallbacks = []
+    for model, values in zip(models, batch.fallback_values, strict=True):
+        shared = SharedCurve(Curves(batch.knots, values[None], n_rows.sum(keepdims=True), ("none",)))
+        with_fallbacks.append(WithFallbacks(model, shared, batch.fallback, n_rows))
+    return with_fallbacks
+
+
+def fit_shifts_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit a shift for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Shifts with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_intercepts(batch), batch)
+
+
+def fit_isotonic_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit isotonic steps for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Steps with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_isotonic(batch), batch)
+
+
+def fit_platt_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit a line for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Lines with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_platt(batch), batch)
+
+
 def _fit_shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
     """Find the shift of one label's rows by the method of Brent (1973)."""
     if not len(correct):
@@ -327,7 +382,7 @@ def _minimize_ridged_log_loss(features: np.ndarray, correct: np.ndarray, start: 
         logit = (theta[:, None] * features).sum(axis=0)
         reliability = scipy.special.expit(logit)
         distance = theta - start
-        log_loss = np.logaddexp(0, np.where(correct, -logit, logit)).sum()
+        log_loss = log_loss_of_logits(logit, correct).sum()
         value = float(log_loss / n_rows + RIDGE * (distance**2).sum())
         gradient = (features * (reliability - correct)).sum(axis=1) / n_rows + 2 * RIDGE * distance
         variance = reliability * (1 - reliability)

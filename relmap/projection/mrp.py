@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 import scipy
@@ -25,6 +25,9 @@ from pydantic import Field
 from relmap.decisions import CalibratedDecisions
 from relmap.errors import InputError, needs_extra
 from relmap.io.serialization import Axes, Count, Share, Value
+
+if TYPE_CHECKING:
+    from relmap.projection.rows import FitBatch
 
 # Model that a label uses: "none" for its own model, "shared" for the model shared by all labels, "identity" for
 # reliability = confidence
@@ -205,6 +208,58 @@ def build_curves_with_fallbacks(
     values_by_kind = {"shared": shared, "identity": identity}
     chosen = [values_by_kind.get(kind, own) for kind, own in zip(fallback, values, strict=True)]
     return Curves(knots, np.stack(chosen), rows, fallback)
+
+
+def fit_confidence(batch: "FitBatch") -> list[Confidence]:
+    """Return the calibrated confidence itself as the reliability.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Model of each fit.
+    """
+    return [Confidence() for _ in range(batch.n_fits)]
+
+
+def fit_shared(batch: "FitBatch") -> list[SharedCurve]:
+    """Fit one curve for all labels; the curve is the identity if there are no rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Model of each fit.
+    """
+    n_rows = np.array([len(batch.fit_rows.decision)])
+    return [
+        SharedCurve(build_curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
+        for curve in batch.shared_values
+    ]
+
+
+def fit_mrp(batch: "FitBatch") -> list[Curves]:
+    """Fit MRP as published.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Model of each fit.
+    """
+    return batch.to_curves(batch.adam_values)
+
+
+def fit_optimum(batch: "FitBatch") -> list[Curves]:
+    """Fit MRP at the optimum of its convex objective.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Model of each fit.
+    """
+    return batch.to_curves(batch.exact_fit.values)
 
 
 class FitRows(NamedTuple):

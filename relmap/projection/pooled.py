@@ -28,6 +28,7 @@ import scipy
 
 from relmap.decisions import CalibratedDecisions
 from relmap.io.serialization import Axes, Number, Share, Value
+from relmap.metrics.reliability import log_loss_of_logits
 from relmap.projection.labelwise import MAX_LOGIT, Lines
 from relmap.projection.mrp import Curves, choose_fallbacks
 
@@ -414,7 +415,7 @@ class PenalizedProblem:
         shared_part = (self._shared_features * shared).sum(axis=1)
         label_part = (self._label_features * by_label[rows.label]).sum(axis=1)
         logit = rows.offset + shared_part + label_part
-        log_loss = np.logaddexp(0, np.where(rows.correct, -logit, logit)).sum()
+        log_loss = log_loss_of_logits(logit, rows.correct).sum()
         shared_penalty = (self._shared_precision * shared**2).sum() / 2
         label_penalty = (self._label_precision * by_label**2).sum() / 2
         return Point(shared, by_label, float(log_loss + shared_penalty + label_penalty), logit)
@@ -628,7 +629,7 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
             correct,
             batch.n_labels,
             signals,
-            log_odds=ODDS_OF_NO_DEVIATION_GIVEN if decisions.logits is None else ODDS_OF_NO_DEVIATION,
+            log_odds=ODDS_OF_NO_DEVIATION_GIVEN if batch.confidence_is_given else ODDS_OF_NO_DEVIATION,
         )
         values = optimum
         contribution = np.zeros(len(decision))
@@ -640,8 +641,8 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
         clipped = np.clip(values, -MAX_LOGIT, MAX_LOGIT)
         curves = Curves(knots=batch.knots, values=clipped, rows=n_rows, fallback=fallback)
         share = _curve_weights(
-            log_likelihood(pooled.line(decisions) + contribution, correct),
-            log_likelihood(curves(decisions) + contribution, correct),
+            log_loss_of_logits(pooled.line(decisions) + contribution, correct),
+            log_loss_of_logits(curves(decisions) + contribution, correct),
             decision,
             n_labels=batch.n_labels,
             n_knots=len(batch.knots),
@@ -651,32 +652,19 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
     return fits
 
 
-def log_likelihood(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Compute the log likelihood of each row.
-
-    Args:
-        logit: Logit of the reliability, shape (n,).
-        correct: Whether each decision is correct, shape (n,), bool.
-
-    Returns:
-        Log likelihoods in nats, shape (n,).
-    """
-    return -np.logaddexp(0, np.where(correct, -logit, logit))
-
-
 def _curve_weights(
     line: np.ndarray, curve: np.ndarray, decision: np.ndarray, *, n_labels: int, n_knots: int
 ) -> np.ndarray:
-    """Compute the weight of the curve of each label.
+    """Compute the weight of the curve of each label, from the log losses of the rows under the line and the curve.
 
-    For a label with n rows, and log likelihoods L of models with m and M parameters, it is
+    For a label with n rows, and summed log losses L of models with m and M parameters, it is
 
-        n² / (n² + CURVE_WEIGHT_ROWS²) / (1 + exp((L_line - m) - (L_curve - M))).
+        n² / (n² + CURVE_WEIGHT_ROWS²) / (1 + exp((L_curve + M) - (L_line + m))).
 
     Returns:
         Weights, shape (K,); 0 for a label without rows.
     """
-    gain = np.bincount(decision, curve - line, n_labels)
+    gain = np.bincount(decision, line - curve, n_labels)
     akaike_weight = scipy.special.expit(gain - (n_knots - LINE_PARAMETERS))
     n_rows = np.bincount(decision, minlength=n_labels).astype(np.float64)
     return np.asarray(akaike_weight * n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2))

@@ -12,19 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from relmap.io.serialization import Value
 from relmap.projection.labelwise import (
-    Labelwise,
     WithFallbacks,
-    fit_intercepts,
-    fit_isotonic,
-    fit_platt,
+    fit_isotonic_with_fallbacks,
+    fit_platt_with_fallbacks,
+    fit_shifts_with_fallbacks,
 )
-from relmap.projection.mrp import Confidence, Curves, ReliabilityModel, SharedCurve, build_curves_with_fallbacks
+from relmap.projection.mrp import (
+    Confidence,
+    Curves,
+    ReliabilityModel,
+    SharedCurve,
+    fit_confidence,
+    fit_mrp,
+    fit_optimum,
+    fit_shared,
+)
 from relmap.projection.pooled import ShrunkCurves, SignalAdjusted, fit_mrp_pooled
-from relmap.projection.surface import Surfaces, fit_surfaces
+from relmap.projection.surface import Surfaces, fit_label_surfaces
 
 if TYPE_CHECKING:
     from relmap.projection.rows import FitBatch
@@ -45,6 +51,7 @@ class Variant:
         fit: Fits B models.
         description: Description on the page of a map; empty if a map cannot contain the variant.
         color: Name of the variant's color in figures of rankings; empty if it is not plotted.
+        summary: What it is, in a sentence for the reference.
     """
 
     key: str
@@ -54,118 +61,32 @@ class Variant:
     fit: FitFunction
     description: str = ""
     color: str = ""
-
-
-def _fit_confidence(batch: "FitBatch") -> list[Confidence]:
-    return [Confidence() for _ in range(batch.n_fits)]
-
-
-def _fit_shared(batch: "FitBatch") -> list[SharedCurve]:
-    """Fit one curve for all labels; the curve is the identity if there are no rows."""
-    n_rows = np.array([len(batch.fit_rows.decision)])
-    return [
-        SharedCurve(build_curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
-        for curve in batch.shared_values
-    ]
-
-
-def _fit_mrp(batch: "FitBatch") -> list[Curves]:
-    return batch.to_curves(batch.adam_values)
-
-
-def _fit_optimum(batch: "FitBatch") -> list[Curves]:
-    return batch.to_curves(batch.exact_fit.values)
-
-
-def _fit_surface(batch: "FitBatch") -> list[Surfaces]:
-    """Fit the reliability as a surface of confidence and gap."""
-    return [
-        fit_surfaces(
-            decisions.confidence,
-            decisions.gap,
-            batch.fit_rows.decision,
-            batch.fit_rows.correct,
-            n_labels=batch.n_labels,
-            settings=batch.settings,
-        )
-        for decisions in batch.fit_rows.by_calibrator[: batch.n_surfaces]
-    ]
-
-
-def add_label_fallbacks(models: Sequence[Labelwise], batch: "FitBatch") -> list[WithFallbacks]:
-    """Add the fallbacks of labels with few rows to label-wise models.
-
-    Args:
-        models: Model of each of the B fits.
-        batch: The batch on which they were fitted.
-
-    Returns:
-        The models with fallbacks.
-    """
-    n_rows = batch.rows_per_label
-    with_fallbacks = []
-    for model, values in zip(models, batch.fallback_values, strict=True):
-        shared = SharedCurve(Curves(batch.knots, values[None], n_rows.sum(keepdims=True), ("none",)))
-        with_fallbacks.append(WithFallbacks(model, shared, batch.fallback, n_rows))
-    return with_fallbacks
-
-
-def fit_shifts_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
-    """Fit a shift for each label with enough rows.
-
-    Args:
-        batch: Batch of B fits.
-
-    Returns:
-        Shifts with fallbacks of each fit.
-    """
-    return add_label_fallbacks(fit_intercepts(batch), batch)
-
-
-def fit_isotonic_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
-    """Fit isotonic steps for each label with enough rows.
-
-    Args:
-        batch: Batch of B fits.
-
-    Returns:
-        Steps with fallbacks of each fit.
-    """
-    return add_label_fallbacks(fit_isotonic(batch), batch)
-
-
-def fit_platt_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
-    """Fit a line for each label with enough rows.
-
-    Args:
-        batch: Batch of B fits.
-
-    Returns:
-        Lines with fallbacks of each fit.
-    """
-    return add_label_fallbacks(fit_platt(batch), batch)
+    summary: str = ""
 
 
 _VARIANTS = (
     Variant(
         key="confidence",
+        summary="The calibrated confidence itself.",
         title="confidence",
         role="paper",
         model_types=(Confidence,),
-        fit=_fit_confidence,
+        fit=fit_confidence,
         description="the calibrated confidence itself",
         color="confidence",
     ),
     Variant(
         key="shared_1d",
+        summary="One curve for all labels.",
         title="shared 1D",
         role="paper",
         model_types=(SharedCurve,),
-        fit=_fit_shared,
+        fit=fit_shared,
         description="one curve for all labels",
     ),
     Variant(
         key="label_intercept",
+        summary="A shift of the logit for each label.",
         title="label intercept",
         role="paper",
         model_types=(WithFallbacks,),
@@ -174,6 +95,7 @@ _VARIANTS = (
     ),
     Variant(
         key="label_isotonic",
+        summary="Isotonic regression for each label.",
         title="label isotonic",
         role="paper",
         model_types=(WithFallbacks,),
@@ -183,6 +105,7 @@ _VARIANTS = (
     ),
     Variant(
         key="label_platt",
+        summary="A Platt line (shift and slope) for each label.",
         title="label Platt",
         role="rival",
         model_types=(WithFallbacks,),
@@ -192,30 +115,34 @@ _VARIANTS = (
     ),
     Variant(
         key="mrp",
+        summary="Label-wise Monotone Reliability Projection, a monotone curve for each label.",
         title="MRP",
         role="paper",
         model_types=(Curves,),
-        fit=_fit_mrp,
+        fit=fit_mrp,
         description="a monotone curve for each label (MRP as published)",
         color="mrp",
     ),
     Variant(
         key="label_2d",
+        summary="A surface for each label over the confidence and the gap to the runner-up.",
         title="label-wise 2D",
         role="paper",
         model_types=(Surfaces,),
-        fit=_fit_surface,
+        fit=fit_label_surfaces,
     ),
     Variant(
         key="mrp_exact",
+        summary="MRP at the optimum of its convex objective.",
         title="MRP, optimum",
         role="sensitivity",
         model_types=(Curves,),
-        fit=_fit_optimum,
+        fit=fit_optimum,
         description="a monotone curve for each label (MRP at its convex optimum)",
     ),
     Variant(
         key="mrp_pooled",
+        summary=("A monotone curve for each label, partially pooled with the other labels. The default of maps."),
         title="MRP, pooled",
         role="rival",
         model_types=(ShrunkCurves, SignalAdjusted),

@@ -218,6 +218,8 @@ class FitBatch:
         settings: Settings of the projection.
         selection_rows: Projection-selection rows, by which the penalty of label-wise shifts is chosen.
         device: Device on which curves are fitted.
+        confidence_is_given: Whether the confidences were given, and not computed from logits. Labels are then more
+            likely to differ, in the prior of pooled lines.
         n_surfaces: Surfaces, the slowest models, are fitted for this number of calibrators, the first ones; None for
             all calibrators.
     """
@@ -227,6 +229,7 @@ class FitBatch:
     settings: ProjectionParams
     selection_rows: LabelledDecisions | None = None
     device: str = "cpu"
+    confidence_is_given: bool = False
     n_surfaces: int | None = None
 
     @classmethod

@@ -5,7 +5,7 @@ positive increments: along the confidence, along the gap, and of the product of 
 variable, and along each of them it rises faster if the other one is larger.
 """
 
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import scipy
@@ -15,6 +15,9 @@ from relmap.decisions import CalibratedDecisions
 from relmap.io.serialization import Axes, Value
 from relmap.projection.mrp import initial_curve, interpolate, locate_interval, uniform_knots
 from relmap.settings import ProjectionParams
+
+if TYPE_CHECKING:
+    from relmap.projection.rows import FitBatch
 
 N_GAP_KNOTS = 6
 MIN_GAP_WIDTH = 1e-8
@@ -126,6 +129,28 @@ def fit_surfaces(
         theta = theta + adam.step(increment_gradient * softplus_slope)
     values = np.maximum.accumulate(np.maximum.accumulate(_surface_values(theta), axis=1), axis=2)
     return Surfaces(knots, gap_knots, values)
+
+
+def fit_label_surfaces(batch: "FitBatch") -> list[Surfaces]:
+    """Fit the reliability as a surface of confidence and gap.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Surfaces of the first `batch.n_surfaces` fits.
+    """
+    return [
+        fit_surfaces(
+            decisions.confidence,
+            decisions.gap,
+            batch.fit_rows.decision,
+            batch.fit_rows.correct,
+            n_labels=batch.n_labels,
+            settings=batch.settings,
+        )
+        for decisions in batch.fit_rows.by_calibrator[: batch.n_surfaces]
+    ]
 
 
 def _place_gap_knots(gap: np.ndarray) -> np.ndarray:

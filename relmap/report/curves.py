@@ -1,4 +1,4 @@
-"""Figures by decided label: learned curves, and reliability diagrams."""
+"""Figures by decided label: curves of a map, and reliability diagrams."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 import polars as pl
-import scipy
 
 from relmap.metrics.intervals import share_confidence_interval
 from relmap.projection.registry import VARIANTS
 from relmap.report.figure import (
     FEW_ROWS,
-    MIN_FIT_ROWS,
     ROWS,
     Drawing,
     Results,
@@ -29,11 +27,8 @@ MAX_BAR_HEIGHT = 0.18  # share of the height of the panel
 N_BINS = 8  # bins of the accuracy, with equal numbers of rows
 MIN_BIN_ROWS = 20
 N_COLUMNS = 3
-N_CURVE_POINTS = 60
-CURVE_MARGIN = 1e-3  # the grid of a curve ends at this distance from the confidences 0 and 1
 PANEL_WIDTH = 220
 PANEL_HEIGHT = 190
-FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}  # what replaces the curve of a label
 
 PanelRows = list[dict[str, Any]]  # rows with some of the columns of SCHEMA
 SCHEMA = pl.Schema(
@@ -65,69 +60,6 @@ class MapCurves(NamedTuple):
 
 
 @figure(
-    "curves",
-    "The learned curves",
-    "One panel for each predicted label. Blue curves, one for each protocol seed: the estimated probability that a "
-    "decision for this label is correct, by calibrated confidence. Dashed line: reliability equal to the confidence. "
-    "Dots: accuracy on test rows, which no fit used, in up to eight bins under the first seed, with 95% intervals that "
-    "assume independent rows. Bars: distribution of the test rows. MRP gains where the curves differ between panels. "
-    f"{FEW_ROWS.capitalize()}: fewer than {MIN_FIT_ROWS} projection-fit rows.",
-)
-def label_curves(results: Results) -> Drawing:
-    """Draw the curves of each label under every protocol seed, with test rows."""
-    rows = curve_rows(results)
-    curves = layer_of_kind("curve").encode(x="confidence:Q", y="reliability:Q")
-    curve_tooltips = tooltips(confidence=".1%", reliability=".1%", seed="")
-    curve_tooltips.append(alt.Tooltip("rows:Q", title="fit rows"))
-    layers = [
-        _bar_layer(),
-        identity_line(),
-        curves.mark_line(color=css_color("mrp"), strokeWidth=2).encode(detail="seed:N"),
-        curves.mark_point(size=80, opacity=0).encode(tooltip=curve_tooltips),
-        *_dot_layers("test rows", css_color("fifth")),
-    ]
-    return Drawing(rows, _panels_spec(rows, layers, results.min_confidence(), results))
-
-
-def curve_rows(results: Results) -> pl.DataFrame:
-    """Collect the data of the curves.
-
-    Args:
-        results: Results of one data set.
-
-    Returns:
-        Curves, binned test rows, bars and identity line of each label, distinguished by the column `kind`.
-    """
-    test_rows = results.scored_rows(results.seeds[0])
-    min_confidence = results.min_confidence()
-    panels = []
-    for index, label in enumerate(results.labels):
-        label_rows = test_rows.filter(pl.col("decision") == index)
-        curves = _mrp_curves(results, index)
-        points: PanelRows = []
-        for curve in curves:
-            points += _curve_points(curve, min_confidence)
-        rows_by_kind = {
-            "curve": points,
-            "test rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
-            "histogram": histogram_bars(label_rows["confidence"], min_confidence),
-        }
-        heading = _curve_heading(label, curves, len(label_rows))
-        panels.append(_panel_rows(label, heading, min_confidence, rows_by_kind))
-    return pl.concat(panels)
-
-
-def _mrp_curves(results: Results, label: int) -> list[dict[str, Any]]:
-    """Select the MRP curves of a label under the calibrator of the figures, one for each seed."""
-    curves = []
-    for lattice in results.lattices:
-        if lattice["calibrator"] == results.calibrator and lattice["variant"] == "mrp":
-            seed_and_knots = {"seed": lattice["seed"], "knots": lattice["knots"]}
-            curves.append(seed_and_knots | lattice["curves"][label])
-    return curves
-
-
-@figure(
     "map_curves",
     "The curves of the map",
     "One panel for each predicted label. Blue curve: the reliability that the map gives at a calibrated confidence. "
@@ -149,17 +81,17 @@ def map_curves(source: MapCurves) -> Drawing:
             "rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
             "histogram": histogram_bars(label_rows["confidence"], min_confidence),
         }
-        heading = f"{_panel_name(label)}\n{len(label_rows):,} rows"
-        panels.append(_panel_rows(label, heading, min_confidence, rows_by_kind))
+        heading = f"{panel_name(label)}\n{len(label_rows):,} rows"
+        panels.append(panel_rows(label, heading, min_confidence, rows_by_kind))
     rows = pl.concat(panels).drop("seed")
     curve_line = layer_of_kind("curve").mark_line(color=css_color("mrp"), strokeWidth=2)
     layers = [
-        _bar_layer(),
+        bar_layer(),
         identity_line(),
         curve_line.encode(x="confidence:Q", y="reliability:Q"),
-        *_dot_layers("rows", css_color("fifth")),
+        *dot_layers("rows", css_color("fifth")),
     ]
-    return Drawing(rows, _panels_spec(rows, layers, min_confidence, results))
+    return Drawing(rows, panels_spec(rows, layers, min_confidence, results))
 
 
 @figure(
@@ -185,17 +117,17 @@ def reliability_by_label(results: Results) -> Drawing:
             rows_by_kind[VARIANTS[variant].title] = binned_accuracy(label_rows[column], label_rows["correct"])
         fit_note = f" ({FEW_ROWS} in the fit)" if label in results.labels_with_few_rows else ""
         dot_note = "\ntoo few for a dot" if len(label_rows) < MIN_BIN_ROWS else ""
-        heading = f"{_panel_name(label)}{fit_note}\n{len(label_rows):,} rows{dot_note}"
-        panels.append(_panel_rows(label, heading, min_probability, rows_by_kind))
+        heading = f"{panel_name(label)}{fit_note}\n{len(label_rows):,} rows{dot_note}"
+        panels.append(panel_rows(label, heading, min_probability, rows_by_kind))
     layers = [identity_line()]
     for variant in column_of_variant:
         title = VARIANTS[variant].title
         line = layer_of_kind(title).mark_line(color=variant_color(variant))
         layers.append(line.encode(x="confidence:Q", y="reliability:Q"))
-        layers += _dot_layers(title, variant_color(variant))
+        layers += dot_layers(title, variant_color(variant))
     rows = pl.concat(panels).drop("seed", "to")
     note = "First protocol seed." if len(results.seeds) > 1 else ""
-    return Drawing(rows, _panels_spec(rows, layers, min_probability, results, x_title="estimated probability"), note)
+    return Drawing(rows, panels_spec(rows, layers, min_probability, results, x_title="estimated probability"), note)
 
 
 def binned_accuracy(probability: pl.Series, correct: pl.Series) -> PanelRows:
@@ -278,8 +210,18 @@ def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = 
     )
 
 
-def _panel_rows(label: str, heading: str, min_confidence: float, rows_by_kind: Mapping[str, PanelRows]) -> pl.DataFrame:
-    """Combine the rows of one panel; the rows of the identity line come first."""
+def panel_rows(label: str, heading: str, min_confidence: float, rows_by_kind: Mapping[str, PanelRows]) -> pl.DataFrame:
+    """Combine the rows of one panel.
+
+    Args:
+        label: The label.
+        heading: Heading of the panel.
+        min_confidence: Left end of the axis.
+        rows_by_kind: Rows of each layer.
+
+    Returns:
+        The rows; those of the identity line come first.
+    """
     identity: PanelRows = [{"confidence": end, "reliability": end} for end in (min_confidence, 1.0)]
     panel = {"label": label, "panel": heading}
     rows = []
@@ -289,49 +231,24 @@ def _panel_rows(label: str, heading: str, min_confidence: float, rows_by_kind: M
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
-    """Evaluate a curve on a grid and at its knots; with the fallback `identity`, the reliability is the confidence."""
-    grid = np.linspace(max(min_confidence, CURVE_MARGIN), 1 - CURVE_MARGIN, N_CURVE_POINTS)
-    knots = [knot for knot in curve["knots"] if min_confidence < knot < 1]
-    confidence = np.unique([*grid, *knots])
-    reliability = confidence
-    if curve["fallback"] != "identity":
-        reliability = scipy.special.expit(np.interp(confidence, curve["knots"], curve["values"]))
-    columns = {"confidence": confidence, "reliability": reliability, "seed": curve["seed"], "rows": curve["rows"]}
-    return pl.DataFrame(columns).to_dicts()
+def panel_name(label: str) -> str:
+    """Name a label in a heading.
 
+    Args:
+        label: The label.
 
-def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows: int) -> str:
-    """Write the heading of a panel: label, number of fit rows and fallbacks over all seeds, number of test rows."""
-    fit_rows = [curve["rows"] for curve in curves]
-    min_rows = min(fit_rows)
-    max_rows = max(fit_rows)
-    fit_note = f"{min_rows:,} fit rows" if min_rows == max_rows else f"{min_rows:,} to {max_rows:,} fit rows"
-    if min_rows < MIN_FIT_ROWS:
-        fit_note += f" ({FEW_ROWS})"
-    return f"{_panel_name(label)}\n{fit_note}{_fallback_note(curves)}\n{n_test_rows:,} test rows"
-
-
-def _fallback_note(curves: Sequence[Mapping[str, Any]]) -> str:
-    """Name the fallbacks of a label; a fallback that not all seeds use gets its number of seeds."""
-    fallbacks = [curve["fallback"] for curve in curves]
-    note = ""
-    for fallback, description in FALLBACKS.items():
-        n_seeds = fallbacks.count(fallback)
-        if n_seeds == 0:
-            continue
-        note += f", {description}"
-        if n_seeds < len(curves):
-            note += f" under {n_seeds} of {len(curves)} seeds"
-    return note
-
-
-def _panel_name(label: str) -> str:
-    """Name a label in a heading; a number alone gets the word `label`."""
+    Returns:
+        The label; a number alone gets the word `label`.
+    """
     return f"label {label}" if label.isdigit() else label
 
 
-def _bar_layer() -> alt.Chart:
+def bar_layer() -> alt.Chart:
+    """Draw the distribution of the confidences as bars.
+
+    Returns:
+        The layer.
+    """
     bars = layer_of_kind("histogram").mark_bar(color=css_color("bars"))
     layer: alt.Chart = bars.encode(
         x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=tooltips(rows=",")
@@ -339,7 +256,16 @@ def _bar_layer() -> alt.Chart:
     return layer
 
 
-def _dot_layers(kind: str, color: str) -> list[alt.Chart]:
+def dot_layers(kind: str, color: str) -> list[alt.Chart]:
+    """Draw binned rows as dots with intervals.
+
+    Args:
+        kind: Kind of the rows.
+        color: Color of the dots.
+
+    Returns:
+        The layers.
+    """
     dot_tooltips = tooltips(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
     base = layer_of_kind(kind).encode(x="confidence:Q")
     return [
@@ -348,14 +274,25 @@ def _dot_layers(kind: str, color: str) -> list[alt.Chart]:
     ]
 
 
-def _panels_spec(
+def panels_spec(
     rows: pl.DataFrame,
     layers: Sequence[alt.Chart],
     min_confidence: float,
     results: Results,
     x_title: str = "calibrated confidence",
 ) -> dict[str, Any]:
-    """Convert the layers of one panel to a chart with a panel for each heading."""
+    """Convert the layers of one panel to a chart with a panel for each heading.
+
+    Args:
+        rows: Rows of all panels.
+        layers: Layers of a panel.
+        min_confidence: Left end of the axis.
+        results: Results of one data set.
+        x_title: Title of the axis.
+
+    Returns:
+        Specification of the chart.
+    """
     first = layers[0].encode(*reliability_axes(min_confidence, x_title, "share correct"))
     panel = alt.layer(first, *layers[1:]).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
     order = rows["panel"].unique(maintain_order=True).to_list()

@@ -20,6 +20,7 @@ from relmap.report.plot import results_of_map
 from relmap.report.ranking import errors_found, risk_coverage
 from relmap.report.threshold_explorer import ThresholdExplorer
 from relmap.routing.apply import default_threshold
+from relmap.routing.choose import choose_cut
 
 TARGET_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "reliability-map", "guarantees", "intervals")
@@ -157,7 +158,7 @@ def _figures(assessment: MapAssessment) -> list[DrawnFigure]:
 def _tables(assessment: MapAssessment, evaluation: Summary) -> list[Table]:
     """Build all tables; some may be empty."""
     numbers = evaluation.to_dict()
-    cuts = {target: assessment.choose_cut(target_accuracy=target) for target in TARGET_ACCURACIES}
+    cuts = {target: choose_cut(assessment, target_accuracy=target) for target in TARGET_ACCURACIES}
     any_cut = cuts[TARGET_ACCURACIES[0]]  # the notes do not depend on the target
     notes_on_cuts = [note for note in any_cut.notes if note not in assessment.notes]
     return [

@@ -45,13 +45,11 @@ class Difficulty(NamedTuple):
         log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1; all other labels have the
             negative of this logarithm. Below 0, the margin is least informative for the most frequent label.
         noise: Share of the labels that are drawn uniformly, independent of the evidence.
-        pivot_scale: Factor of the pivots. With 0, labels differ only where the margin is large.
     """
 
     strength: float
     log_sharpness: float
     noise: float = 0.0
-    pivot_scale: float = 1.0
 
 
 class Relevance(NamedTuple):
@@ -124,7 +122,6 @@ def solve_relevance(
     residual: float,
     log_sharpness: float = LOG_SHARPNESS,
     noise: float = 0.0,
-    pivot_scale: float = 1.0,
 ) -> Relevance:
     """Find the true probabilities under which the labels have given shares.
 
@@ -137,7 +134,6 @@ def solve_relevance(
         residual: Factor of `log_sharpness`; with 0, the true probabilities are a softmax of linear scores.
         log_sharpness: As in `Difficulty`.
         noise: As in `Difficulty`; each label needs a share above noise / K.
-        pivot_scale: As in `Difficulty`.
 
     Returns:
         The model of the true probabilities.
@@ -147,9 +143,9 @@ def solve_relevance(
     sharpness = np.exp(log_sharpness * residual * sign)
     bias = np.log(mix)
     for damping in DAMPING_FACTORS:
-        relevance = Relevance(bias, sharpness, pivot_scale * _pivots(evidence + bias), noise)
+        relevance = Relevance(bias, sharpness, _pivots(evidence + bias), noise)
         bias = bias + damping * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
-    return Relevance(bias, sharpness, pivot_scale * _pivots(evidence + bias), noise)
+    return Relevance(bias, sharpness, _pivots(evidence + bias), noise)
 
 
 def _pivots(scores: np.ndarray) -> np.ndarray:
@@ -231,9 +227,7 @@ def simulate_judgements(
     weights -= weights.mean(axis=1, keepdims=True)
     weights *= difficulty.strength / np.sqrt(N_SLOTS) / weights.std(axis=1, keepdims=True)
     evidence = sum(weights[slot, choice[:, slot]] for slot in range(N_SLOTS))[candidate]
-    relevance = solve_relevance(
-        evidence, np.array(mix), residual, difficulty.log_sharpness, difficulty.noise, difficulty.pivot_scale
-    )
+    relevance = solve_relevance(evidence, np.array(mix), residual, difficulty.log_sharpness, difficulty.noise)
     probabilities = relevance(evidence)
     return Judgements(
         candidate=candidate,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from relmap.report import curves, ranking
+from relmap.report import curves as curves_of_maps
+from relmap.report import ranking
 from relmap.report.figure import DrawnFigure, Results, Role
-from tasks.figures import for_paper, overview, variants
+from tasks.figures import curves, for_paper, overview, variants
 
 FIGURES = {
     figure.key: figure
@@ -18,7 +19,7 @@ FIGURES = {
         ranking.risk_coverage,
         ranking.accuracy_gain,
         curves.label_curves,
-        curves.reliability_by_label,
+        curves_of_maps.reliability_by_label,
         variants.label_spread,
         ranking.errors_found,
         variants.labelled_rows,

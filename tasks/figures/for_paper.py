@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.report.curves import curve_rows, identity_line, reliability_axes
+from relmap.report.curves import identity_line, reliability_axes
 from relmap.report.figure import (
     LABEL_COLORS,
     PRINT_FONT_SIZE,
@@ -23,6 +23,7 @@ from relmap.report.figure import (
     layer_of_kind,
     print_spec,
 )
+from tasks.figures.curves import curve_rows
 
 COLUMN_WIDTH = 240  # points
 N_RANKED_DECISIONS = 14  # in the panel with both rankings

@@ -2,8 +2,8 @@
 
 Each type of predictor has a function `fit(rows, labels, *, class_weight, seed, settings)`. The rows are a series of n
 texts, or features of shape (n, F); the labels have shape (n,). The function of boosted trees also has the arguments
-`n_labels` and `validation`. The function returns a frozen model, which maps rows to logits of shape (n, K). Loading the
-file of a model runs no code from it.
+`n_labels` and `validation`. The function returns a frozen model, which maps rows to logits of shape (n, K). The file
+of a model has only numbers and text.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import write_atomically, write_json
-from tasks.predictors.boosted import BoostedPredictor, BoostedSettings, fit_boosted, read_boosted
+from tasks.predictors.boosted import BoostedPredictor, BoostedSettings, fit_boosted
 from tasks.predictors.linear import (
     LinearPredictor,
     MultinomialFeatureSettings,
@@ -29,11 +29,9 @@ from tasks.predictors.linear import (
     SgdTextSettings,
     fit_multinomial,
     fit_sgd,
-    read_linear,
 )
-from tasks.records.store import read_json
 
-FORMAT = 2  # increases when an older reader would misread a newer folder
+FORMAT = 2  # increases when the content of the files changes
 HEADER = "predictor.json"  # names the model file
 Model = LinearPredictor | BoostedPredictor
 
@@ -45,24 +43,19 @@ class PredictorType:
     Attributes:
         settings: Type of its settings for each form of rows that it reads, `text` or `features`.
         fit: Function that fits it.
-        read: Function that reads it from the bytes of its file.
     """
 
     settings: Mapping[str, type[BaseModel]]
     fit: Callable[..., Model]
-    read: Callable[[bytes], Model]
 
 
 PREDICTOR_TYPES = {
-    "linear": PredictorType(
-        settings={"text": SgdTextSettings, "features": SgdFeatureSettings}, fit=fit_sgd, read=read_linear
-    ),
+    "linear": PredictorType(settings={"text": SgdTextSettings, "features": SgdFeatureSettings}, fit=fit_sgd),
     "multinomial": PredictorType(
         settings={"text": MultinomialTextSettings, "features": MultinomialFeatureSettings},
         fit=fit_multinomial,
-        read=read_linear,
     ),
-    "boosted": PredictorType(settings={"features": BoostedSettings}, fit=fit_boosted, read=read_boosted),
+    "boosted": PredictorType(settings={"features": BoostedSettings}, fit=fit_boosted),
 }
 
 
@@ -93,7 +86,7 @@ class Predictor:
     def save(self, folder: Path) -> None:
         """Write the model file, and then the header with the SHA-256 of the model file and the versions of libraries.
 
-        Both files are written atomically. If the process is killed between the two, `load_predictor` raises an error.
+        Both files are written atomically.
 
         Args:
             folder: Folder of the files.
@@ -199,32 +192,3 @@ def _check_labels(labels: np.ndarray, n_labels: int) -> None:
             f"none of the {len(labels)} training rows has the label {names} (of 0 to {n_labels - 1}); "
             "change the split, or declare fewer labels"
         )
-
-
-def load_predictor(folder: Path) -> Predictor:
-    """Load a saved predictor, which computes the same logits bit for bit.
-
-    Args:
-        folder: Folder with the header and the model.
-
-    Returns:
-        The predictor.
-
-    Raises:
-        InputError: A file is missing, was changed, has another format, or belongs to an unknown predictor.
-    """
-    header = read_json(folder / HEADER)
-    if header.get("format") != FORMAT:
-        raise InputError(f"{folder / HEADER} has format {header.get('format')!r}, not {FORMAT}; run `train` again")
-    path = folder / header["model"]["file"]
-    if not path.is_file():
-        raise InputError(f"{path} is missing, though {HEADER} names it; run `train` again")
-    content = path.read_bytes()
-    digest = sha256(content).hexdigest()
-    if digest != header["model"]["sha256"]:
-        raise InputError(f"{path} has SHA-256 {digest}, not the one in {HEADER}: it was changed; run `train` again")
-    name = header["predictor"]
-    if name not in PREDICTOR_TYPES:
-        known = ", ".join(PREDICTOR_TYPES)
-        raise InputError(f"{folder / HEADER} names the unknown predictor {name!r}; known predictors are {known}")
-    return Predictor(PREDICTOR_TYPES[name].read(content), header)

@@ -52,11 +52,6 @@ class BoostedPredictor:
         return self.trees.encode()
 
 
-def read_boosted(content: bytes) -> BoostedPredictor:
-    """Read a predictor from the content of its model file."""
-    return BoostedPredictor(content.decode())
-
-
 def fit_boosted(
     rows: np.ndarray,
     labels: np.ndarray,

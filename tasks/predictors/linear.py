@@ -110,15 +110,6 @@ def _standardize(rows: np.ndarray, inputs: Mapping[str, np.ndarray], dtype: Any)
     return matrix
 
 
-def read_linear(content: bytes) -> LinearPredictor:
-    """Read a predictor from the content of its model file."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        arrays = dict(stored)
-    coefficients = arrays.pop("coefficients")
-    intercept = arrays.pop("intercept")
-    return LinearPredictor(coefficients, intercept, inputs=arrays)
-
-
 def fit_sgd(
     rows: Any, labels: np.ndarray, *, class_weight: str | None, seed: int, settings: SgdFeatureSettings
 ) -> LinearPredictor:

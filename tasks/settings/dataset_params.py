@@ -34,7 +34,7 @@ class SplitParams(Section):
 
 
 class TwinParams(Section):
-    """Parameters of a simulated twin, chosen by `flows/choose_twin.py`.
+    """Parameters of a simulated twin, chosen by `benchmarks/choose_twin.py`.
 
     Attributes:
         label_shares: Share of each label in the files; if candidates are capped, before the cap.
@@ -42,23 +42,24 @@ class TwinParams(Section):
         log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1, as in
             `relmap.simulation.judgements.Difficulty`.
         noise: Share of the labels that are drawn uniformly, independent of the evidence.
-        pivot_scale: Factor of the pivots of the labels. With 0, labels differ only where the margin is large.
         phrases: Number of values of each property of a text. With more of them, each is in fewer training rows, and
             the base predictor is less confident.
         stock_phrases: Number of phrases in a text that do not depend on its label. With more of them, the base
             predictor memorizes more, and is more confident than correct.
         varying_features: Number of features of MSLR-WEB10K that vary; the others are constant. With more of them, the
             decision values of the base predictor are noisier.
+        ordered: Share of the variance of the evidence in MSLR-WEB10K that is due to one relevance score, which favors
+            the labels in their order. The rest is independent for each label.
     """
 
     label_shares: Annotated[tuple[PartialShare, ...], Field(min_length=2)]
     strength: Annotated[float, Field(gt=0)]
     log_sharpness: float
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    pivot_scale: Annotated[float, Field(ge=0)] = 1.0
     phrases: Annotated[int, Field(ge=2)] = 6
     stock_phrases: Annotated[int, Field(ge=1)] = 2
     varying_features: Annotated[int, Field(ge=1, le=136)] = 136
+    ordered: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     @model_validator(mode="after")
     def _require_shares_of_one(self) -> "TwinParams":

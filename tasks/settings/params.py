@@ -1,5 +1,6 @@
 """Typed contents of params.yaml, and the function that reads and checks them."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,7 +9,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from relmap.errors import InputError, describe_validation_errors
-from relmap.settings import MetricParams, PositiveCount, ProjectionParams, ProtocolParams, Section, Settings, row_counts
+from relmap.settings import MetricParams, PositiveCount, ProjectionParams, ProtocolParams, Section
 from tasks.settings.dataset_params import DatasetParams
 
 PARAMS_FILE = Path("params.yaml")
@@ -41,7 +42,8 @@ class RivalParams(Section):
 
     def row_counts(self, available: int) -> tuple[int, ...]:
         """Return the numbers of rows of the comparison, up to the first one that includes all available rows."""
-        return row_counts(self.rows, available)
+        steps = sorted(self.rows)
+        return tuple(steps[: bisect_left(steps, available) + 1])
 
 
 class Alternative(Section):
@@ -179,16 +181,6 @@ class Params(Section):
                 section = getattr(self, section_name)
                 sections[section_name] = type(section).model_validate(section.model_dump() | dict(changed_values))
         return self.model_copy(update=sections)
-
-    @property
-    def library_settings(self) -> Settings:
-        """The settings of the library."""
-        return Settings(
-            protocol=ProtocolParams.model_validate(self.protocol.model_dump(exclude={"clip"})),
-            projection=self.projection,
-            metrics=self.metrics,
-            learning_curve_rows=self.rivals.rows,
-        )
 
     def dataset(self, name: str) -> DatasetParams:
         """Return the entry of a data set.

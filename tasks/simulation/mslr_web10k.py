@@ -1,6 +1,7 @@
 """Twin of MSLR-WEB10K: queries with lists of documents, each with 136 features and a label.
 
-Every other feature is a count. The evidence is linear in the features, as the base predictor is. Features are
+Every other feature is a count. The evidence is linear in the features, as the base predictor is. Since the labels are
+grades of relevance, most of it can be due to one relevance score, which favors the labels in their order. Features are
 correlated with each other, and slightly between the documents of a query. Some features may be constant, since a twin
 has fewer rows than the data set: stochastic gradient descent over few rows and many features ends far from its optimum.
 """
@@ -41,13 +42,9 @@ def simulate_mslr_web10k(
     query = draw_queries(rows, (QUERY_SIZES[0], min(QUERY_SIZES[1], rows // MIN_QUERIES)), generator)
     features = _draw_features(query, generator)
     features[:, twin.varying_features :] = CENTER[twin.varying_features :]
-    weights = generator.normal(size=(N_FEATURES, len(twin.label_shares)))
-    evidence = ((features - CENTER) / SCALE) @ weights
-    evidence *= twin.strength / evidence.std(axis=0)
+    evidence = twin.strength * _draw_evidence(features, len(twin.label_shares), twin.ordered, generator)
     shares = np.array(twin.label_shares)
-    relevance = solve_relevance(
-        evidence, shares, residual, twin.log_sharpness, twin.noise, pivot_scale=twin.pivot_scale
-    )
+    relevance = solve_relevance(evidence, shares, residual, twin.log_sharpness, twin.noise)
     probabilities = relevance(evidence)
     documents = pl.DataFrame(
         {
@@ -87,6 +84,21 @@ def _draw_features(query: np.ndarray, generator: np.random.Generator) -> np.ndar
     features += CENTER.astype(single)
     features[:, IS_COUNT] = np.rint(features[:, IS_COUNT])
     return features
+
+
+def _draw_evidence(features: np.ndarray, n_labels: int, ordered: float, generator: np.random.Generator) -> np.ndarray:
+    """Draw the evidence for each label, linear in the features, shape (n, K).
+
+    evidence_k = sqrt(ordered) level_k relevance + sqrt(1 - ordered) own_k, where relevance and own_k have standard
+    deviation 1, and the levels are -1 to 1 in equal steps.
+    """
+    weights = generator.normal(size=(N_FEATURES, 1 + n_labels))
+    scores = ((features - CENTER) / SCALE) @ weights
+    scores /= scores.std(axis=0)
+    relevance = scores[:, :1]
+    own = scores[:, 1:]
+    level = np.linspace(-1, 1, n_labels)
+    return np.sqrt(ordered) * level * relevance + np.sqrt(1 - ordered) * own
 
 
 def _document_truth(queries: pl.DataFrame, split: str) -> pl.DataFrame:

@@ -162,7 +162,7 @@ def simulate_texts(
     Returns:
         Tables in the layout of the repository, and the rows with their true probabilities.
     """
-    difficulty = Difficulty(twin.strength, twin.log_sharpness, twin.noise, twin.pivot_scale)
+    difficulty = Difficulty(twin.strength, twin.log_sharpness, twin.noise)
     judgements = simulate_judgements(rows, twin.label_shares, difficulty, residual, generator, twin.phrases)
     labels_in_each_query = judgements.label if len(twin.label_shares) == 2 else None
     query = draw_queries(rows, design.query_sizes(rows), generator, labels_in_each_query)

@@ -6,7 +6,12 @@ from importlib.util import find_spec
 import pytest
 
 HAS_TORCH = find_spec("torch") is not None
-NEED_TORCH = ["test_authors_prep.py", "test_exact.py", "test_lattice.py", "test_surface.py"]
+NEED_TORCH = [
+    "laws/test_authors_prep.py",
+    "projection/test_mrp.py",
+    "projection/test_mrp_exact.py",
+    "projection/test_surface.py",
+]
 collect_ignore = [] if HAS_TORCH else NEED_TORCH
 
 

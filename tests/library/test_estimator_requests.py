@@ -1,5 +1,7 @@
 """`ReliabilityMap` passes its parameters to the fit and to the reading of frames; most tests fit no map, for speed."""
 
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from sklearn.pipeline import make_pipeline
 
 from relmap import ReliabilityMap, estimator
 from relmap.errors import PARAMETERS, option
+from relmap.evaluation import assessment
 from relmap.evaluation.summary import FitSummary
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps import fit as api
-from relmap.maps.document import MapDocument
+from relmap.maps.options import FitOptions
 from tests import maps
 
 FRAME = maps.make_predictions(60)
@@ -32,17 +35,18 @@ class RecordedFit:
         self.spelled_option = ""
         self.document = maps.make_map("mrp", names=None)
 
-    def __call__(self, file: FramePredictions, **options: Any) -> tuple[MapDocument, FitSummary]:
+    def __call__(self, file: FramePredictions, options: FitOptions) -> SimpleNamespace:
         self.file = file
-        self.options = options
+        self.options = asdict(options)
         self.spelled_option = option("hold_out")
-        return self.document, FitSummary(("Better.",))
+        return SimpleNamespace(document=self.document)
 
 
 @pytest.fixture
 def recorded(monkeypatch) -> RecordedFit:
     recorded = RecordedFit()
     monkeypatch.setattr(api, "fit_map", recorded)
+    monkeypatch.setattr(assessment, "describe_fit", lambda _: FitSummary(("Better.",)))
     return recorded
 
 
@@ -51,7 +55,7 @@ DEFAULTS = {
     "variant": None,
     "seed": 1,
     "group": None,
-    "names": None,
+    "labels": None,
     "signals": (),
     "hold_out": 0.0,
     "protocol": "own",
@@ -65,8 +69,8 @@ OPTIONS = [  # parameters of the model, options of the fit
     ({"hold_out": np.float32(0.25)}, {"hold_out": 0.25}),
     ({"protocol": "paper"}, {"protocol": "paper"}),
     ({"accept_label_order": 1}, {"accept_label_order": True}),
-    ({"labels": ["no", "some", "yes"]}, {"names": ("no", "some", "yes")}),
-    ({"labels": np.array([3.0, 1.0, 2.0])}, {"names": ("3", "1", "2")}),
+    ({"labels": ["no", "some", "yes"]}, {"labels": ("no", "some", "yes")}),
+    ({"labels": np.array([3.0, 1.0, 2.0])}, {"labels": ("3", "1", "2")}),
 ]
 
 
@@ -137,7 +141,7 @@ def test_a_classifier_is_fitted_on_all_rows_and_the_map_on_its_out_of_fold_predi
     )
     assert not hasattr(classifier, "classes_")
     assert model.classes_.tolist() == ["a", "b"]
-    assert recorded.options == DEFAULTS | {"names": ("a", "b"), "group": "group"}
+    assert recorded.options == DEFAULTS | {"labels": ("a", "b"), "group": "group"}
     columns = recorded.file.frame.columns
     assert columns[0] == "probabilities"
     given = np.array(recorded.file.frame["probabilities"].to_list())

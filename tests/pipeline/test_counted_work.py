@@ -1,6 +1,6 @@
 """Numbers of fits, passes, random draws and reads. Unlike durations, they do not depend on the machine.
 
-Other tests count sorts (test_metrics, test_labelwise), nodes (test_lattice), slopes (test_calibrators) and cached fits
+Other tests count sorts (test_reliability, test_labelwise), nodes (test_mrp), slopes (test_registry) and cached fits
 (test_end_to_end).
 """
 

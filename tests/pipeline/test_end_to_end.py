@@ -23,6 +23,7 @@ from relmap.maps import fit as map_fit
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
+from tests.maps import settings_of_library
 from tests.project_copy import (
     OWN_PAIRS_DATASET,
     ROOT,
@@ -335,7 +336,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(map_fit, "DEFAULTS", load_params(project / "params.yaml").library_settings)
+        patch.setattr(map_fit, "DEFAULTS", settings_of_library(load_params(project / "params.yaml")))
         options = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **options)
     return project / "map.json"

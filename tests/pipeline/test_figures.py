@@ -19,10 +19,11 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from relmap.projection.registry import VARIANTS
-from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
+from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, histogram_bars
 from relmap.report.figure import DARK, LIGHT, RENDER_PDF, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
 from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
+from tasks.figures.curves import curve_rows
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.page.page import describe_facts
 from tests.pipeline.charts import CHARTS, chart_contents

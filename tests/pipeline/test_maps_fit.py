@@ -13,9 +13,9 @@ from scipy.special import expit, logit
 
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import FixedDecisions
-from relmap.maps.fit import describe_fit
+from relmap.evaluation.assessment import describe_fit
+from relmap.maps.fit_rows import score_out_of_fold
 from relmap.maps.folds import restore_fold_split, split_folds
-from relmap.maps.labelled_rows import score_out_of_fold
 from relmap.maps.score import FittedMap
 from relmap.metrics.comparison import BETTER, Comparison
 from relmap.metrics.reliability import correctness_log_loss

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from relmap.io.atomic import write_json
+from relmap.report.figure import DrawnFigure
 from tasks import report
 from tasks.page import page
 from tasks.records.store import base_folder, failed_gates_file
@@ -34,10 +35,10 @@ def drawn_kinds(monkeypatch) -> list[tuple[str, object]]:
     """Record the kinds of drawn figures and their results; each kind gives one figure."""
     calls: list[tuple[str, object]] = []
 
-    def draw(kind: str, results: object) -> list[SimpleNamespace]:
+    def draw(kind: str, results: object) -> list[DrawnFigure]:
         calls.append((kind, results))
         key = kind.replace(" ", "_")
-        return [SimpleNamespace(key=key, caption=f"About {kind}.", spec=f"{key} spec", rows=pl.DataFrame({"x": [1]}))]
+        return [DrawnFigure(key, kind, f"About {kind}.", pl.DataFrame({"x": [1]}), {"key": key})]
 
     monkeypatch.setattr(report, "draw_all", draw)
     return calls
@@ -51,6 +52,7 @@ def test_figures_of_a_data_set_are_drawn_from_its_own_files(shops, drawn_kinds, 
     results, figures = report.draw_figures.fn(expected.name, combine_runs(shops))
     assert drawn_kinds == [("data set", results)]
     assert [figure.key for figure in figures] == ["data_set"]
+    assert figures[0].caption == ("About data set. Simulated: shop.", "About data set.")[index]
     assert (results.name, results.display_name) == (expected.name, ("shop (simulated)", "market")[index])
     assert (results.labels, results.test_rows) == (("no", "maybe", "yes"), (300, 240)[index])
     for name in ("scores", "metrics", "rivals", "simplex"):
@@ -83,8 +85,8 @@ def test_figures_of_the_paper_are_written_in_two_formats_with_their_captions(sho
     assert [(each.name, each.preferred_calibrator) for each in results] == [("shop", "smart"), ("market", "smart")]
     assert {path.name: path.read_text() for path in Path("out/figures").iterdir()} == {
         "captions.md": "**paper** About paper. Simulated: shop.\n\n",
-        "paper.svg": "svg of paper spec",
-        "paper.pdf": "pdf of paper spec",
+        "paper.svg": "svg of {'key': 'paper'}",
+        "paper.pdf": "pdf of {'key': 'paper'}",
     }
 
 
@@ -179,7 +181,8 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, overview, d
     ]
     assert summarized.equals(overview)
     assert headline == describe_headline(runs)
-    assert [each.key for each in rendered.pop("overview_figures")] == ["all_data_sets"]
+    (overview_figure,) = rendered.pop("overview_figures")
+    assert (overview_figure.key, overview_figure.caption) == ("all_data_sets", "About all data sets. Simulated: shop.")
     assert rendered == {
         "simulated": ["shop (simulated)"],
         "provenance": (

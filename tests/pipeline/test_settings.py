@@ -26,7 +26,8 @@ from tasks.measure import measure
 from tasks.provenance.lock import hold_lock
 from tasks.records.errors import RunFailed
 from tasks.records.store import DVC_STATE, make_private
-from tasks.settings.params import load_params
+from tasks.settings.params import RivalParams, load_params
+from tests.maps import settings_of_library
 from tests.project_copy import copy_project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,7 @@ def test_flows_refuse_the_library_of_another_checkout(tmp_path):
 def test_library_defaults_equal_the_pipeline_settings():
     metrics = DEFAULTS.metrics.model_copy(update={"smallest_probability": 1e-6})  # of the paper's authors
     expected = DEFAULTS.model_copy(update={"metrics": metrics})
-    assert load_params(ROOT / "params.yaml").library_settings == expected
+    assert settings_of_library(load_params(ROOT / "params.yaml")) == expected
 
 
 def test_run_state_is_private(tmp_path, monkeypatch):
@@ -232,3 +233,18 @@ def test_lost_server_is_reported(monkeypatch, error):
         server.ensure_server(),
     ):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        (1, (100,)),
+        (100, (100,)),
+        (101, (100, 300)),
+        (300, (100, 300)),
+        (301, (100, 300, 1000)),
+        (5000, (100, 300, 1000)),
+    ],
+)
+def test_steps_of_a_learning_curve_end_with_the_first_that_has_all_rows(available, expected):
+    assert RivalParams(calibrators=("sms",), rows=(1000, 100, 300)).row_counts(available) == expected

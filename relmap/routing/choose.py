@@ -1,0 +1,128 @@
+"""Choose or validate a cut on the reliability, on labelled rows that a map has scored."""
+
+import numpy as np
+
+from relmap.errors import InputError, assignment
+from relmap.evaluation.assessment import OUT_OF_FOLD_ORIGINS, MapAssessment
+from relmap.evaluation.summary import Cuts
+from relmap.routing.costs import estimate_costs
+from relmap.routing.group_tests import RowGroups
+from relmap.routing.thresholds import (
+    ReliabilityThresholds,
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    sample_equally_likely_rows,
+)
+
+SUGGESTED_HOLD_OUT = 0.3
+MAX_THRESHOLD_LINES = 8  # further labels are details
+CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
+
+
+def choose_cut(
+    assessment: MapAssessment,
+    *,
+    target_accuracy: float | None = None,
+    coverage: object = None,
+    confidence_level: float = 0.95,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    cut: float | None = None,
+) -> Cuts:
+    """Find a cut on the reliability, or validate one that was chosen without these rows.
+
+    On fit rows, cuts and bounds are estimates without a guarantee.
+
+    Args:
+        assessment: A map, with the labelled rows that it has scored.
+        target_accuracy: Accuracy that automatic rows must have, in (0, 1).
+        coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
+        confidence_level: Confidence level of the guarantee, over random samples of labelled rows.
+        cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
+            expected cost according to the map, without a guarantee.
+        cost_review: Cost of a review.
+        cut: A cut to validate: the result has a lower bound of the accuracy of decisions at or above the cut.
+
+    Returns:
+        The cut.
+
+    Raises:
+        InputError: None or several of accuracy, coverage, costs and cut are given, or a value is out of range.
+    """
+    has_costs = cost_error is not None or cost_review is not None
+    n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
+    if n_given != 1:
+        raise InputError(
+            "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a "
+            "cut to validate"
+        )
+    map_identity = {"map_fingerprint": assessment.document.fingerprint}
+    if has_costs:
+        costs = estimate_costs(assessment.sample, cost_error, cost_review)
+        return Cuts(tuple(costs.describe()), tuple(assessment.notes), map_identity | costs.as_json())
+    seed = assessment.document.source.seed
+    row_number, sampling_notes = sample_equally_likely_rows(assessment.rows, seed)
+    groups = None
+    if assessment.rows.group is not None:  # all rows are used
+        groups = RowGroups.from_names(assessment.rows.group, seed, assessment.rows.weight)
+        sampling_notes = [groups.describe()]
+    thresholds = _thresholds_on(assessment, row_number, groups, target_accuracy, coverage, cut, confidence_level)
+    is_guaranteed = assessment.origin not in OUT_OF_FOLD_ORIGINS
+    notes = [*assessment.notes, *sampling_notes]
+    if not is_guaranteed:
+        notes.append(_estimate_note())
+    elif cut is not None:
+        notes.append(CHOSEN_WITHOUT_ROWS)
+    numbers = {
+        "guaranteed": is_guaranteed,
+        "fitted_rows": int(assessment.fitted.sum()),
+        **map_identity,
+        **thresholds.as_json(),
+    }
+    described = thresholds.describe(assessment.document.shown_names)
+    return Cuts(
+        lines=tuple(described[:MAX_THRESHOLD_LINES]),
+        notes=tuple(notes),
+        numbers=numbers,
+        details=tuple(described[MAX_THRESHOLD_LINES:]),
+    )
+
+
+def _thresholds_on(
+    assessment: MapAssessment,
+    row_number: np.ndarray,
+    groups: RowGroups | None,
+    target_accuracy: float | None,
+    coverage: object,
+    cut: float | None,
+    confidence_level: float,
+) -> ReliabilityThresholds:
+    """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
+    reliability = assessment.scored.reliability[row_number]
+    decision = assessment.rows.decision[row_number]
+    correct = assessment.rows.correct[row_number]
+    if target_accuracy is not None:
+        return find_accuracy_thresholds(
+            assessment.document,
+            reliability,
+            decision,
+            correct,
+            target=target_accuracy,
+            confidence=confidence_level,
+            groups=groups,
+        )
+    if cut is not None:
+        return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups)
+    return find_coverage_threshold(
+        reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
+    )
+
+
+def _estimate_note() -> str:
+    """Explain why cuts on fit rows have no guarantee, and how to get one."""
+    return (
+        "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
+        "guarantee, give labelled rows that the fit did not use, or fit again with "
+        f"{assignment('hold_out', SUGGESTED_HOLD_OUT)}."
+    )

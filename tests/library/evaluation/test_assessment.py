@@ -1,0 +1,188 @@
+"""Summaries of the library: their text, and what an assessment reports about rows of each origin."""
+
+import numpy as np
+import pytest
+
+from relmap import InputError
+from relmap.decisions import FixedDecisions
+from relmap.errors import naming
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import Cuts, Summary
+from relmap.io.frames import FramePredictions
+from relmap.maps.document import MapDocument
+from relmap.maps.score import FittedMap
+from relmap.routing.choose import choose_cut
+from relmap.routing.thresholds import (
+    ReliabilityThresholds,
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+)
+from tests import maps
+from tests.maps import fit_file as fit_map
+
+N_ROWS = 240
+MAP = maps.make_map("confidence")
+NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
+ESTIMATE_NOTE = (
+    "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
+    "guarantee, give labelled rows that the fit did not use, or fit again with {}."
+)
+ONE_REQUEST = (
+    "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a cut to validate"
+)
+
+
+def make_rows(group: str | None = None) -> FixedDecisions:
+    return maps.rows_of_frame(maps.make_predictions(N_ROWS), group)
+
+
+def assess(
+    origin: str = "new", document: MapDocument = MAP, rows: FixedDecisions | None = None, n_fitted: int = 0
+) -> MapAssessment:
+    """Score rows, of which the first `n_fitted` were used for the fit."""
+    rows = make_rows() if rows is None else rows
+    fitted = np.arange(len(rows)) < n_fitted
+    return MapAssessment(document, rows, FittedMap.from_document(document)(rows), origin, ["How it was read."], fitted)
+
+
+def test_a_summary_is_printed_with_its_notes_at_the_end_and_escapes():
+    summary = Summary(lines=("Use <it>.", "  table\x07row"), notes=("A & B.",), numbers={"parts": [1, 2]})
+    assert str(summary) == "Use <it>.\n  table\\u0007row\nA & B."
+    assert summary._repr_html_() == (
+        '<p><strong>Use &lt;it&gt;.</strong></p><pre style="white-space: pre-wrap">  table\\u0007row\nA &amp; B.</pre>'
+    )
+    assert "parts" not in repr(summary)
+
+
+def test_numbers_of_a_summary_are_copied():
+    summary = Summary(lines=("x",), numbers={"parts": [1, 2]})
+    copied = summary.to_dict()
+    copied["parts"].append(3)
+    assert summary.to_dict() == {"parts": [1, 2]}
+    assert Summary(lines=("x",)).to_dict() == {}
+
+
+@pytest.mark.parametrize("cut", [None, 0.0, 0.75])
+def test_the_cut_of_a_summary_is_the_cut_for_all_decisions(cut):
+    assert Cuts(lines=(), numbers={"overall": {"cut": cut}}).cut == cut
+
+
+def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityThresholds:
+    rows = make_rows()
+    arrays = (FittedMap.from_document(MAP)(rows).reliability, rows.decision, rows.correct)
+    if "target_accuracy" in request:
+        target = request["target_accuracy"]
+        return find_accuracy_thresholds(MAP, *arrays, target=target, confidence=confidence)
+    if "cut" in request:
+        return bound_accuracy(*arrays, threshold=request["cut"], confidence=confidence)
+    return find_coverage_threshold(*arrays, coverage=request["coverage"], confidence=confidence)
+
+
+@pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
+@pytest.mark.parametrize("origin", ["new", "held_out", "out_of_fold", "partly_out_of_fold"])
+def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin):
+    cuts = choose_cut(assess(origin, n_fitted=7), **request_, confidence_level=0.8)
+    expected = thresholds_of(request_, 0.8)
+    is_guaranteed = origin in ("new", "held_out")
+    notes = ["How it was read."]
+    if not is_guaranteed:
+        notes.append(ESTIMATE_NOTE.format("--hold-out 0.3"))
+    elif "cut" in request_:
+        notes.append("The bounds hold if the cut was chosen without looking at these rows.")
+    assert list(cuts.notes) == notes
+    assert list(cuts.lines) == expected.describe(maps.LABEL_NAMES)
+    origin_of_cuts = {"guaranteed": is_guaranteed, "fitted_rows": 7, "map_fingerprint": MAP.fingerprint}
+    assert cuts.to_dict() == origin_of_cuts | expected.as_json()
+
+
+def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
+    with naming("python"):
+        assert choose_cut(assess("out_of_fold"), cut=0.5).notes[-1] == ESTIMATE_NOTE.format("hold_out=0.3")
+
+
+def test_cuts_of_grouped_rows_use_every_row():
+    cuts = choose_cut(assess(rows=make_rows("group")), coverage=0.5)
+    assert (cuts.numbers["overall"]["rows"], cuts.numbers["groups"]) == (N_ROWS, N_ROWS // 10)
+    assert cuts.notes[1:] == (
+        "All 240 rows of the 24 groups are used. The bounds are for the mean accuracy of groups and, with many groups, "
+        "for that of all rows.",
+    )
+
+
+def test_the_order_of_groups_depends_on_the_seed_of_the_map():
+    bounds = set()
+    for seed in range(6):
+        document = MAP.model_copy(update={"source": MAP.source.model_copy(update={"seed": seed})})
+        cuts = choose_cut(assess(document=document, rows=make_rows("group")), cut=0.8)
+        bounds.add(cuts.numbers["overall"]["lower_bound"])
+    assert len(bounds) > 1
+
+
+def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
+    cuts = choose_cut(assess(rows=make_rows("group")), cost_error=4, cost_review=1)
+    assert cuts.cut == pytest.approx(0.75)
+    assert cuts.numbers["overall"]["rows"] == N_ROWS
+    assert (cuts.numbers["map_fingerprint"], cuts.numbers["guaranteed"]) == (MAP.fingerprint, False)
+    assert cuts.notes == ("How it was read.",)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"target_accuracy": 0.9, "coverage": 0.5},
+        {"target_accuracy": 0.9, "cut": 0.5},
+        {"coverage": 0.5, "cut": 0.0},
+        {"cut": 0.5, "cost_error": 5},
+        {"target_accuracy": 0.9, "cost_review": 1},
+        {"coverage": 0.5, "cost_error": 5, "cost_review": 1},
+    ],
+)
+def test_exactly_one_request_must_be_given(request_):
+    with pytest.raises(InputError) as error:
+        choose_cut(assess(), **request_)
+    assert str(error.value) == ONE_REQUEST
+
+
+@pytest.mark.parametrize("request_", [{"cost_error": 5}, {"cost_review": 1}])
+def test_both_costs_must_be_given(request_):
+    with pytest.raises(InputError, match="give an error cost above 0"):
+        choose_cut(assess(), **request_)
+
+
+@pytest.mark.parametrize(
+    ("origin", "n_fitted", "tests_drift"),
+    [("new", 0, True), ("held_out", 0, False), ("out_of_fold", N_ROWS, False), ("partly_out_of_fold", 40, True)],
+)
+def test_drift_is_tested_on_the_rows_that_were_not_used_for_the_fit(origin, n_fitted, tests_drift):
+    evaluation = assess(origin, n_fitted=n_fitted).evaluate()
+    assert (NO_DRIFT_TEST in evaluation.lines) == (not tests_drift)
+    assert len(evaluation.lines) <= 8
+    assert (evaluation.numbers["drift"] is not None) == tests_drift
+    assert evaluation.numbers["fitted_rows"] == n_fitted
+    assert evaluation.numbers["rows"] == N_ROWS
+    assert evaluation.notes == ("How it was read.",)
+
+
+INVALID_FITS = {
+    "a group with a control character": (
+        {"group": "q\x07"},
+        "the name of the group column, 'q\\x07', has unprintable characters; rename the column",
+    ),
+    "signals under the paper's protocol": (
+        {"protocol": "paper", "signals": ("group",)},
+        "the paper's protocol splits the rows itself and supports no signals; omit --signals and --hold-out",
+    ),
+    "a hold-out under the paper's protocol": (
+        {"protocol": "paper", "hold_out": 0.25},
+        "the paper's protocol splits the rows itself and supports no signals; omit --signals and --hold-out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), INVALID_FITS.values(), ids=INVALID_FITS)
+def test_invalid_options_of_a_fit_are_rejected(options, message):
+    with pytest.raises(InputError) as error:
+        fit_map(FramePredictions.from_frame(maps.make_predictions(60)), **options)
+    assert str(error.value) == message

@@ -1,0 +1,182 @@
+"""Drift by hand and in simulation."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtri
+from scipy.stats import t as student
+
+from relmap.evaluation.drift import detect_drift
+from relmap.maps.document import Cell, MapDocument
+from relmap.maps.held_out import summarize_reference_cells
+from tests.maps import LABEL_NAMES, make_map_with_held_out
+
+N_PAIRS = 300
+
+
+def max_expected_count(chance: float, times: int) -> float:
+    """Return three standard errors above the expected number of events with the given probability."""
+    return times * chance + 3 * np.sqrt(times * chance * (1 - chance))
+
+
+def fit_reference(rows) -> MapDocument:
+    halves, cells = summarize_reference_cells(*rows, 3)
+    return make_map_with_held_out(halves=halves, cells=cells)
+
+
+def simulate_stream(generator, n, *, per_group=1, accuracy_loss=0.0, center=2.5):
+    """Simulate slightly miscalibrated rows: reliability, decision, correct and group; groups are correlated."""
+    decision = generator.integers(0, 3, n)
+    logit = center + 1.5 * generator.normal(size=n)
+    p_correct = expit(0.9 * logit + 0.1 * (decision - 1)) - accuracy_loss * (decision == 1)
+    group = np.arange(n) // per_group
+    noise = np.sqrt(0.3) * generator.normal(size=n)[group] + np.sqrt(0.7) * generator.normal(size=n)
+    return expit(logit), decision, noise < ndtri(np.maximum(p_correct, 0)), None if per_group == 1 else group
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_drift_statistics_equal_a_hand_calculation(copies):
+    # 100 fit rows with a mean residual of 0, and 25 new rows with the reliability 0.9. With five copies, there are five
+    # times as many rows, and the equal copies of a new row are a group.
+    for variance, n_correct, new_variance in ((0.09, 15, 0.25), (0.25, 24, 0.04)):
+        separate = variance / 100 + new_variance / 25
+        pooled = (100 * variance + 25 * new_variance) / 125 * (1 / 100 + 1 / 25)
+        assert (separate > pooled) == (n_correct == 15)
+        cell = Cell(
+            label=1,
+            half="upper",
+            rows=100 * copies,
+            mean_reliability=0.9,
+            mean_residual=0.0,
+            variance=variance * copies,
+        )
+        labels_correct = np.repeat(np.arange(25) < n_correct, copies)
+        group = np.repeat(np.arange(25), copies)
+        reference = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
+        n_rows = 25 * copies
+        drifted = detect_drift(
+            reference, np.full(n_rows, 0.9), np.ones(n_rows, dtype=int), labels_correct, None if copies == 1 else group
+        )
+        (new,) = drifted.cells
+        difference = abs(0.9 - n_correct / 25)
+        assert new.p_value == pytest.approx(2 * student.sf(difference / np.sqrt(max(separate, pooled)), 24))
+        assert (new.rows, new.mean_reliability, new.accuracy, new.expected_accuracy) == pytest.approx(
+            (n_rows, 0.9, n_correct / 25, 0.9)
+        )
+        assert drifted.holds == (n_correct == 24)
+        if not drifted.holds:
+            assert drifted.describe(LABEL_NAMES)[:2] == [
+                f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
+                f"0.60 ({n_rows} rows, 0.90 expected, p-value {new.p_value:.2g}).",
+                "Fit it again.",
+            ]
+
+
+@pytest.mark.parametrize(("value", "correct", "p_value"), [(0.9, True, 1.0), (0.95, False, 0.0), (1.0, True, 1.0)])
+def test_drift_p_value_is_exact_without_variance(value, correct, p_value):
+    reliability = np.full(30, value)
+    decision = np.zeros(30, dtype=int)
+    all_right = np.full(30, True)
+    drifted = detect_drift(
+        fit_reference((reliability, decision, all_right, None)),
+        reliability[:21],
+        decision[:21],
+        np.full(21, correct),
+        None,
+    )
+    assert [cell.p_value for cell in drifted.cells] == [pytest.approx(p_value, abs=1e-300)]
+
+
+def test_first_error_raises_no_drift_alarm():
+    reliability = np.full(1000, 0.98)
+    decision = np.zeros(1000, dtype=int)
+    assert detect_drift(
+        fit_reference((reliability, decision, reliability > 0, None)),
+        reliability[:50],
+        decision[:50],
+        np.arange(50) > 0,
+        None,
+        level=0.05,
+    ).holds
+
+
+@pytest.mark.parametrize("per_group", [1, 10])
+def test_drift_false_alarm_rate_is_at_most_its_level(per_group):
+    generator = np.random.default_rng(per_group)
+    level = 0.05
+    alarms = 0
+    for pair in range(N_PAIRS):
+        reference = fit_reference(simulate_stream(generator, 2000, per_group=per_group))
+        new = simulate_stream(generator, (500, 1000, 500, 2000, 1000, 5000)[pair % 6], per_group=per_group)
+        alarms += not detect_drift(reference, *new, level=level).holds
+    assert 0 < alarms <= max_expected_count(level, N_PAIRS)  # without any alarm, the limit would not be tested
+
+
+@pytest.mark.parametrize(("per_group", "level"), [(1, 0.01), (10, 0.05)])
+def test_drift_detects_ten_points_less_accuracy_of_one_label(per_group, level):
+    generator = np.random.default_rng(0)
+    n_detected = 0
+    n_false = 0
+    for _ in range(60):
+        reference = fit_reference(simulate_stream(generator, 2000, per_group=per_group))
+        new = simulate_stream(generator, 2000, per_group=per_group, accuracy_loss=0.1)
+        labels = {cell.label for cell in detect_drift(reference, *new, level=level).changed}
+        n_detected += 1 in labels
+        n_false += bool(labels - {1})
+    assert n_detected >= 54
+    assert n_false <= max_expected_count(level, 60)
+
+
+def test_miscalibration_at_fit_time_is_not_reported_as_drift():
+    generator = np.random.default_rng(4)
+    reference = fit_reference(simulate_stream(generator, 3000, accuracy_loss=0.08))
+    new = simulate_stream(generator, 100_000, accuracy_loss=0.08)
+    assert detect_drift(reference, *new).holds
+    exact = [cell.model_copy(update={"mean_residual": 0.0}) for cell in reference.held_out.cells]
+    map_without_miscalibration = make_map_with_held_out(halves=reference.held_out.halves, cells=exact)
+    assert not detect_drift(map_without_miscalibration, *new).holds
+
+
+def test_untested_cells_are_reported():
+    generator = np.random.default_rng(8)
+    reference = fit_reference(simulate_stream(generator, 2000))
+    reliability, decision, correct, _ = simulate_stream(generator, 900)
+    small_cells = tuple(cell.model_copy(update={"rows": 19}) for cell in reference.held_out.cells)
+    small_reference = make_map_with_held_out(halves=reference.held_out.halves, cells=small_cells)
+    all_rows = slice(None)
+    nine_of_a_label = (decision != 2) | (np.cumsum(decision == 2) <= 9)
+    nine_groups = np.arange(900) // 100
+
+    for document, rows, group, tested, first in (
+        (reference, nine_of_a_label, None, [0, 0, 1, 1], "The map still holds"),
+        (reference, slice(15), None, [], "It is unknown"),
+        (small_reference, all_rows, None, [], "It is unknown"),
+        (reference, all_rows, nine_groups, [], "It is unknown"),
+    ):
+        drifted = detect_drift(document, reliability[rows], decision[rows], correct[rows], group)
+        lines = drifted.describe(LABEL_NAMES)
+        assert drifted.holds
+        assert [cell.label for cell in drifted.cells if cell.p_value is not None] == tested
+        assert lines[0].startswith(first)
+        if tested:
+            assert lines[1].count("exact at reliability") == 2
+            assert "at most 1% for each evaluation" in lines[-1]
+
+
+@pytest.mark.parametrize("per_group", [1, 10])
+def test_drift_ignores_row_order_and_group_names(per_group):
+    generator = np.random.default_rng(6)
+    rows = simulate_stream(generator, 1500, per_group=per_group)
+    reliability, decision, correct, group = rows
+    order = generator.permutation(1500)
+    shuffled = tuple(None if column is None else column[order] for column in rows)
+
+    assert summarize_reference_cells(*rows, 3) == summarize_reference_cells(*shuffled, 3)
+
+    reference = fit_reference(simulate_stream(generator, 800, per_group=per_group))
+    assert detect_drift(reference, *rows) == detect_drift(reference, *shuffled)
+
+    names = None if group is None else np.array([f"q{number}" for number in group])
+    p_values = [cell.p_value for cell in detect_drift(reference, reliability, decision, correct, group).cells]
+    p_values_renamed = [cell.p_value for cell in detect_drift(reference, reliability, decision, correct, names).cells]
+
+    assert p_values == pytest.approx(p_values_renamed)

@@ -1,0 +1,132 @@
+"""Rows of predictions with the exact numbers that are read."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from relmap.errors import InputError
+from relmap.io.columns import FileRows
+from relmap.io.reading import Layout, Reading, find_layout
+from relmap.io.rows import (
+    describe_doubts,
+    find_two_label_names,
+    positive_label,
+    read_rows,
+    rows_from_array,
+)
+
+ROWS = FileRows("p.parquet")
+
+
+def message_of(call, *arguments: object, **options: object) -> str:
+    """Return the message with which a call rejects its input."""
+    with pytest.raises(InputError) as error:
+        call(*arguments, **options)
+    return str(error.value)
+
+
+def layout_of(frame: pl.DataFrame, *, labelled: bool = True, **options: object) -> Layout:
+    return find_layout(frame.columns, "p.parquet", labelled=labelled, **options)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "is_valid"),
+    [
+        ([0.5, 0.51], True),
+        ([0.5, 0.49], True),
+        ([0.5, 0.512], False),
+        ([0.5, 0.488], False),
+        ([-0.001, 1.0], False),
+        ([0.25, 0.25, 0.25, 0.27], True),
+        ([0.25, 0.25, 0.25, 0.272], False),
+        ([0.0875] * 12, True),  # the sum is 1.05
+        ([0.088] * 12, False),
+    ],
+)
+def test_probabilities_may_differ_from_one_by_rounding(probabilities, is_valid):
+    array = np.array([probabilities])
+    if is_valid:
+        np.testing.assert_array_equal(rows_from_array(array, "probabilities", "X").logits, np.log(array))
+        return
+    tolerance = {2: "0.01", 4: "0.02", 12: "0.05"}[len(probabilities)]
+    remedy = "are these logits?"
+    if min(probabilities) >= 0:
+        remedy = "if some labels are not listed, divide each row by its sum"
+        if sum(probabilities) > 1:
+            remedy += "; are these logits?"
+    assert message_of(rows_from_array, array, "probabilities", "X") == (
+        f"X, row 0 (from 0): the probabilities {probabilities} sum to {sum(probabilities):.6g}; they must lie in [0, "
+        f"1] and sum to 1, within {tolerance} for rounding; {remedy}"
+    )
+
+
+def test_numbers_of_every_label_must_be_finite():
+    valid = np.array([[1e12, -1e12]])
+    assert rows_from_array(valid, "logits", "X").logits.tolist() == valid.tolist()
+    for number, shown in [(1.1e12, "1100000000000.0"), (-np.inf, "-inf"), (np.nan, "nan")]:
+        message = message_of(rows_from_array, np.array([[0.0, 0.0], [0.0, number]]), "logits", "X")
+        assert message.startswith(f"X, row 1 (from 0): logits 1 is {shown}; every one must be finite, within ±1e+12")
+        assert message.endswith("write -9999 instead, the logit of a probability of 0") is (number == -np.inf)
+
+
+TWO_LABELS = "p.parquet: p is the probability of one of two labels"
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "expected"),
+    [
+        ([0, 1], None, None),
+        (["true", "False"], None, None),
+        ([0, 0], None, None),
+        ([1, 2], None, None),
+        ([-1, 1], None, None),
+        ([1, 2], "1", ("2", "1")),
+        ([1, 2], "2", ("1", "2")),
+        (["no", "yes"], "yes", ("no", "yes")),
+        (["no", "yes"], " NO", ("yes", "no")),
+        (["no", "yes"], "maybe", "--positive is 'maybe'; the labels are no, yes"),
+        (["no", "yes"], None, f"{TWO_LABELS}, no and yes; name its label: --positive no or --positive yes"),
+        (["a", "b", "c"], None, f"{TWO_LABELS}, but label has 3 labels (a, b, c); keep rows of two labels"),
+        (["a", "a"], "a", f"{TWO_LABELS}, but label has 1 labels (a); keep rows of two labels"),
+    ],
+)
+def test_names_of_the_two_labels_are_found_in_the_rows(labels, positive, expected):
+    frame = pl.DataFrame({"p": [0.5] * len(labels), "label": labels})
+    layout = layout_of(frame, reading=Reading(probability="p", positive=positive))
+    if isinstance(expected, str):
+        assert message_of(find_two_label_names, frame, layout, ROWS) == expected
+    else:
+        assert find_two_label_names(frame, layout, ROWS) == expected
+
+
+def test_labels_of_decisions_count_among_the_two_labels():
+    frame = pl.DataFrame({"p": [0.5, 0.5], "decision": ["no", "yes"], "label": ["no", "no"]})
+    layout = layout_of(frame, reading=Reading(probability="p", positive="yes"))
+    assert find_two_label_names(frame, layout, ROWS) == ("no", "yes")
+
+
+def test_the_second_label_is_positive_unless_another_one_is_named():
+    assert positive_label(Reading(), ["a", "b"]) == 1
+    assert positive_label(Reading(probability="p", positive="a"), ["a", "b"]) == 0
+    assert positive_label(Reading(probability="p", positive="1"), None) == 1
+    assert positive_label(Reading(probability="p", positive="0"), None) == 0
+    three = Reading(probability="p", positive="2")
+    assert message_of(positive_label, three, None) == "--positive is '2'; the labels are 0, 1"
+    assert message_of(positive_label, three, ["a", "b"]) == "--positive is '2'; the labels are a, b"
+
+
+def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None, **reading: object) -> list[str]:
+    layout = layout_of(frame, reading=Reading(**reading))
+    rows = read_rows(frame, layout, ROWS, names=names, n_labels=n_labels)
+    return describe_doubts(rows, layout, names, n_labels)
+
+
+@pytest.mark.parametrize("reading", [{}, {"confidence": "confidence"}])
+@pytest.mark.parametrize("decides_at", [0.3, 0.5, 0.7])
+def test_a_confidence_that_separates_the_decisions_is_a_probability_of_one_label(decides_at, reading):
+    probability = np.linspace(0.02, 0.98, 40)
+    decision = (probability > decides_at).astype(int)
+    frame = pl.DataFrame({"decision": decision, "confidence": probability, "label": decision})
+    assert "--probability confidence --positive 1" in message_of(doubts_of, frame, 2, **reading)
+    layout = layout_of(frame, labelled=False, reading=Reading(**reading))
+    assert "--probability confidence" in message_of(read_rows, frame, layout, ROWS, n_labels=2)

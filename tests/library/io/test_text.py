@@ -1,0 +1,83 @@
+"""Separators and encodings of text."""
+
+import codecs
+import gzip
+
+import pytest
+
+from relmap.errors import InputError
+from relmap.io.text import SeparatedText
+
+
+def message_of(call, *arguments: object, **options: object) -> str:
+    """Return the message with which a call rejects its input."""
+    with pytest.raises(InputError) as error:
+        call(*arguments, **options)
+    return str(error.value)
+
+
+TEXTS = {  # name, content, and separator, encoding, whether there is one column
+    "commas": ("p.csv", b"a,b\n1,2\n", (",", "utf-8", False)),
+    "tabs": ("p.tsv", b"a\tb\n", ("\t", "utf-8", False)),
+    "semicolons in csv": ("p.csv", b"a;b\n", (";", "utf-8", False)),
+    "bars in tsv": ("p.tsv", b"a|b\n", ("|", "utf-8", False)),
+    "one column": ("p.csv", b"a\n1\n\n", (",", "utf-8", True)),
+    "one column of tsv": ("p.tsv", b"a\n", ("\t", "utf-8", True)),
+    "empty": ("p.csv", b"", (",", "utf-8", True)),
+    "gzip": ("p.csv.gz", gzip.compress(b"a;b\n"), (";", "utf-8", False)),
+    "gzip with tabs": ("p.tsv.gz", gzip.compress(b"a\tb\n"), ("\t", "utf-8", False)),
+    "byte order mark": ("p.csv", codecs.BOM_UTF8 + b"a,b\n", (",", "utf-8", False)),
+    "UTF-16": ("p.csv", "ä,b\n".encode("utf-16"), (",", "utf-16", False)),
+    "UTF-16, other order": ("p.csv", codecs.BOM_UTF16_BE + "a\tb\n".encode("utf-16-be"), ("\t", "utf-16", False)),
+    "Windows": ("p.csv", "ä,b\n".encode("cp1252"), (",", "cp1252", False)),
+    "no encoding": ("p.csv", b"\x81,b\n", (",", "utf-8", False)),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), TEXTS.values(), ids=TEXTS)
+def test_separator_and_encoding_are_detected(name, content, expected, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    text = SeparatedText.from_path(tmp_path / name)
+    assert (text.separator, text.encoding, text.one_column) == expected
+
+
+def test_a_format_that_differs_from_the_name_is_noted(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_bytes("ä|b\n".encode("cp1252"))
+    assert SeparatedText.from_path(path).notes == [
+        f"{path} is read with columns separated by bars.",
+        f"{path} is not UTF-8: it is read as cp1252; check that its names are correct.",
+    ]
+    path.write_bytes("ä;b\n".encode())
+    assert SeparatedText.from_path(path).notes == [f"{path} is read with columns separated by semicolons."]
+    path.write_bytes("ä,b\n".encode())
+    assert SeparatedText.from_path(path).notes == []
+
+
+def test_records_have_the_number_of_their_first_line(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_bytes(codecs.BOM_UTF8 + b'a,b\r\n\r\n1,"x\r\ny"\r\n2,z\r\n')
+    assert [*SeparatedText.from_path(path).records()] == [(1, ["a", "b"]), (3, ["1", "x\r\ny"]), (5, ["2", "z"])]
+    path.write_bytes(b"a\n\n1\n")
+    assert [*SeparatedText.from_path(path).records()] == [(1, ["a"]), (2, []), (3, ["1"])]
+
+
+def test_records_are_divided_at_the_separator_of_the_file(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text('a;b\n1,5;"2;5"\n')
+    assert [record.fields for record in SeparatedText.from_path(path).records()] == [["a", "b"], ["1,5", "2;5"]]
+
+
+def test_rows_that_cannot_be_located_keep_their_number(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("a,b\n" + "x" * 200_000 + ",1\n2,3\n")
+    assert SeparatedText(path).locate(1) == "row 1 (from 0)"
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"a,b\n" * 99)[:-9], b"a,b\n"], ids=["truncated", "not gzipped"])
+def test_incomplete_gzip_files_are_rejected(content, tmp_path):
+    path = tmp_path / "p.csv.gz"
+    path.write_bytes(content)
+    message = message_of(SeparatedText.from_path, path)
+    assert message.startswith(f"{path} is not a complete gzip file (")
+    assert message.endswith("); write the predictions again")

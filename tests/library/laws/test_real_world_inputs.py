@@ -1,0 +1,541 @@
+"""Inputs that people really have: each is read with the right values, or is an error with the right remedy."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from relmap import InputError, ReliabilityMap, cli
+from relmap.io.files import open_predictions
+from relmap.io.reading import Reading
+from relmap.maps.labelled_rows import LabelledRows
+from relmap.routing.score_thresholds import ScoreRows, read_score
+from tests.maps import read_labelled as read_labelled_rows
+
+N_ROWS = 300
+GENERATOR = np.random.default_rng(0)
+DECISION = GENERATOR.integers(0, 2, N_ROWS)
+CONFIDENCE = GENERATOR.uniform(0.55, 0.99, N_ROWS).round(3)
+LABEL = np.where(GENERATOR.random(N_ROWS) < CONFIDENCE, DECISION, 1 - DECISION)
+ACCURACY = float((DECISION == LABEL).mean())
+OF_SECOND = np.where(DECISION == 1, CONFIDENCE, 1 - CONFIDENCE)
+PROBABILITIES = np.column_stack([1 - OF_SECOND, OF_SECOND])
+PERCENT = PROBABILITIES * 100
+SCORE = (GENERATOR.normal(size=N_ROWS) + LABEL).round(3)
+WORDS = np.array(["no", "yes"])
+IS_OTHER = np.arange(N_ROWS) % 7 == 3  # rows whose label is replaced
+FORMATS = ("csv", "tsv", "parquet", "jsonl", "json", "xlsx")
+MISSING_TEXTS = ("NA", "nan", "None", "null", "N/A", "#N/A", "<NA>", "NaT", " n/a ", "NULL", "\\N")
+MAP = {"variant": "confidence"}  # fast to fit
+
+
+def message_of(call, *arguments: object, **options: object) -> str:
+    """Return the message with which a call rejects its input."""
+    with pytest.raises(InputError) as error:
+        call(*arguments, **options)
+    return str(error.value)
+
+
+def write(frame: pl.DataFrame, path: Path) -> Path:
+    """Write a frame in the format of the suffix."""
+    if path.suffix in (".csv", ".tsv"):
+        frame.write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".jsonl":
+        frame.write_ndjson(path)
+    elif path.suffix == ".json":
+        frame.write_json(path)
+    else:
+        frame.write_excel(path)
+    return path
+
+
+def read(path: Path, names: tuple[str, ...] | None = None, **reading: object) -> LabelledRows:
+    return read_labelled_rows(open_predictions(path, Reading(**reading)), group=None, names=names)
+
+
+def accuracy(read_rows: LabelledRows) -> float:
+    return float(read_rows.rows.correct.mean())
+
+
+def judge(decision: object, label: object, confidence: object = CONFIDENCE) -> pl.DataFrame:
+    columns = {"decision": list(decision), "confidence": list(confidence), "label": list(label)}
+    return pl.DataFrame(columns, strict=False)
+
+
+def replaced(values: np.ndarray, other: object) -> list[object]:
+    """Replace every seventh value."""
+    return [other if is_other else value for value, is_other in zip(values.tolist(), IS_OTHER, strict=True)]
+
+
+def with_probabilities(numbers: np.ndarray, prefix: str = "probabilities") -> pl.DataFrame:
+    return pl.DataFrame({f"{prefix}_0": numbers[:, 0], f"{prefix}_1": numbers[:, 1], "label": LABEL})
+
+
+def read_scores(path: Path, label: object, positive: str, *, drop: bool) -> ScoreRows:
+    write(pl.DataFrame({"score": SCORE, "label": list(label)}, strict=False), path)
+    reading = Reading(score="score", positive=positive, drop_unlabelled=drop)
+    return read_score(open_predictions(path, reading), positive=positive)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("other", [-1, 9, 99, "NA", "not judged", "unlabelled", "ERROR", "?", None])
+def test_unjudged_rows_of_a_score_are_refused_or_dropped_with_their_number(other, suffix, tmp_path):
+    is_number = isinstance(other, int)
+    labels = replaced(LABEL if is_number else WORDS[LABEL], other)
+    positive = "1" if is_number else "yes"
+    path = tmp_path / f"p.{suffix}"
+    place = "line 5" if suffix == "csv" else r"row 3 \(from 0\)"
+    with pytest.raises(InputError, match=f"{place}: label is .*--drop-unlabelled"):
+        read_scores(path, labels, positive, drop=False)
+    rows = read_scores(path, labels, positive, drop=True)
+    np.testing.assert_array_equal(rows.score, SCORE[~IS_OTHER])
+    np.testing.assert_array_equal(rows.positive, LABEL[~IS_OTHER] == 1)
+    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} rows without a label are dropped")
+
+
+@pytest.mark.parametrize("other", [2, "unsure", "Yes."])
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_third_label_of_a_score_is_refused(other, drop, tmp_path):
+    labels = replaced(LABEL, other) if isinstance(other, int) else replaced(WORDS[LABEL], other)
+    with pytest.raises(InputError, match=r"line 5: label is .* exactly two labels"):
+        read_scores(tmp_path / "p.csv", labels, "1" if isinstance(other, int) else "yes", drop=drop)
+
+
+@pytest.mark.parametrize(
+    ("label", "positive"),
+    [
+        (2 * LABEL - 1, "1"),
+        (LABEL.astype(float), "1"),
+        (LABEL.astype(bool), "1"),
+        (LABEL, "true"),
+        ([" Yes\u00a0" if x and i % 2 else WORDS[x] for i, x in enumerate(LABEL)], "yes"),
+    ],
+)
+def test_two_labels_of_a_score_have_any_spelling(label, positive, tmp_path):
+    rows = read_scores(tmp_path / "p.parquet", label, positive, drop=False)
+    np.testing.assert_array_equal(rows.positive, LABEL == 1)
+
+
+LABEL_N = np.array(["LABEL_0", "LABEL_1"])
+RELEVANT = np.array(["irrelevant", "relevant"])
+GRADES = np.array(["bad", "good"])
+TRUTH = np.array(["False", "True"])
+
+
+@pytest.mark.parametrize(
+    ("decision", "label", "remedy"),
+    [
+        (LABEL_N[DECISION], LABEL, "give --labels LABEL_0,LABEL_1"),
+        (RELEVANT[DECISION], LABEL, "--labels irrelevant,relevant or --labels relevant,irrelevant"),
+        (DECISION, RELEVANT[LABEL], "--labels irrelevant,relevant or --labels relevant,irrelevant"),
+        (WORDS[DECISION], TRUTH[LABEL], "give --labels no,yes"),
+        (GRADES[DECISION], RELEVANT[LABEL], "write the same words in both columns"),
+        ([f"{word}." for word in RELEVANT[DECISION]], RELEVANT[LABEL], "write the same words in both columns"),
+    ],
+)
+def test_two_vocabularies_are_shown_and_never_joined(decision, label, remedy, tmp_path):
+    message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"))
+    assert "different words" in message
+    assert remedy in message
+    both = sorted({str(value) for value in (*decision, *label)})
+    assert ",".join(both) not in message
+    if not set(map(str, decision)) & set(map(str, label)):
+        assert "no decision could be correct" in message_of(read, tmp_path / "p.csv", tuple(both))
+
+
+@pytest.mark.parametrize(
+    ("decision", "label", "other"),
+    [
+        (replaced(WORDS[DECISION], "ERROR"), WORDS[LABEL], "only decision has ERROR (43)"),
+        (WORDS[DECISION], replaced(WORDS[LABEL], "-1"), "only label has -1 (43)"),
+        (WORDS[DECISION], replaced(WORDS[LABEL], "not judged"), "only label has not judged (43)"),
+        (replaced(WORDS[DECISION], "Yes."), WORDS[LABEL], "only decision has Yes. (43)"),
+    ],
+)
+def test_only_names_of_decisions_and_labels_are_suggested(decision, label, other, tmp_path):
+    message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"))
+    assert "name the labels to fit: --labels no,yes (" in message
+    assert other in message
+
+
+@pytest.mark.parametrize("code", [-1, -9, 9, 99, 999])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "xlsx"])
+def test_codes_of_missing_labels_are_no_labels(code, suffix, tmp_path):
+    path = write(judge(DECISION, replaced(LABEL, code)), tmp_path / f"p.{suffix}")
+    message = message_of(read, path, drop_unlabelled=True)
+    assert f"if {code} means that there is no label" in message
+    assert "--labels" not in message
+
+
+def test_a_named_label_that_looks_missing_and_is_never_decided_is_noted(tmp_path):
+    path = write(judge(DECISION, replaced(LABEL, -1)), tmp_path / "p.csv")
+    [note] = read(path, ("-1", "0", "1")).notes
+    assert "No decision is -1, so all 43 rows with this label count as wrong." in note
+
+
+def test_a_repeated_header_is_named_by_its_line(tmp_path):
+    path = write(judge(WORDS[DECISION], WORDS[LABEL]), tmp_path / "p.csv")
+    header, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([header, *lines[:50], header, *lines[50:]]))
+    for names in (None, ("no", "yes")):
+        assert "line 52: this line repeats the names of the columns" in message_of(read, path, names)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("pr\u00e9cis", "pre\u0301cis"),
+        ("relevant", "rel\u200bevant"),
+        ("relevant", "\ufeffrelevant"),
+        ("relevant", "\uff52elevant"),
+        ("not good", "Not\u00a0 GOOD "),
+    ],
+)
+def test_one_label_in_two_unicode_forms_is_one_label(first, second, tmp_path):
+    decision = np.array(["other", first])[DECISION]
+    label = np.array(["other", second])[LABEL]
+    path = write(judge(decision, label), tmp_path / "p.jsonl")
+    assert accuracy(read(path, ("other", first))) == ACCURACY
+
+
+def test_invisible_differences_of_unknown_labels_are_visible(tmp_path):
+    path = write(judge(["a\u200b."] * N_ROWS, WORDS[LABEL]), tmp_path / "p.jsonl")
+    assert r"decision is 'a\u200b.'" in message_of(read, path, ("no", "yes"))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_all_forms_of_percent_are_read_as_fractions(suffix, tmp_path):
+    expected = read(write(with_probabilities(PROBABILITIES), tmp_path / "fractions.parquet")).rows
+    signs = with_probabilities(PERCENT).with_columns(pl.col("^prob.*$").cast(pl.String) + "%")
+    in_percent = [(with_probabilities(PERCENT), True), (signs, False)]
+    if suffix in ("parquet", "json", "jsonl"):
+        lists = [[f"{number}%" for number in row] for row in PERCENT]
+        in_percent.append((pl.DataFrame({"probabilities": PERCENT.tolist(), "label": LABEL}), True))
+        in_percent.append((pl.DataFrame({"probabilities": lists, "label": LABEL}), False))
+    if suffix in ("csv", "tsv"):
+        texts = [f"[{first}, {second}]" for first, second in PERCENT]
+        in_percent.append((pl.DataFrame({"probabilities": texts, "label": LABEL}), True))
+    for frame, percent in in_percent:
+        found = read(write(frame, tmp_path / f"p.{suffix}"), percent=percent).rows
+        np.testing.assert_allclose(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize(
+    ("X", "kind"),
+    [
+        (PERCENT, "array"),
+        (PERCENT.tolist(), "list"),
+        (PERCENT[:, 1], "one probability"),
+        (pd.DataFrame(PERCENT, columns=["no", "yes"]), "pandas"),
+        (pl.DataFrame(PERCENT, schema=["no", "yes"]), "polars"),
+    ],
+)
+def test_percent_in_python_gives_the_map_of_fractions(X, kind):
+    y = WORDS[LABEL]
+    expected = ReliabilityMap(labels=["no", "yes"], **MAP).fit(PROBABILITIES, y)
+    model = ReliabilityMap(labels=["no", "yes"], percent=True, **MAP).fit(X, y)
+    np.testing.assert_allclose(np.asarray(model.reliability(X)), expected.reliability(PROBABILITIES))
+    with pytest.raises(InputError, match="percent=True"):
+        ReliabilityMap(labels=["no", "yes"], **MAP).fit(X, y)
+
+
+def test_rows_with_a_constant_sum_are_no_logits_without_a_word():
+    with pytest.raises(InputError, match=r"every row sums to 1\.3 .* divide each row by its sum"):
+        ReliabilityMap(**MAP).fit(1.3 * PROBABILITIES, LABEL)
+    assert ReliabilityMap(arrays="logits", **MAP).fit(1.3 * PROBABILITIES, LABEL).arrays_ == "logits"
+
+
+@pytest.mark.parametrize("field", ["label", "decision", "confidence", "probabilities", "logits", "probability", "id"])
+def test_an_option_that_names_no_column_is_an_error_with_similar_names(field, tmp_path):
+    frame = judge(WORDS[DECISION], WORDS[LABEL]).with_columns(nothing_here=pl.lit(0.5))
+    path = write(frame, tmp_path / "p.csv")
+    message = message_of(read, path, ("no", "yes"), **{field: "nothing_her"})
+    assert f"no column nothing_her, which --{field} names; did you mean nothing_here?" in message
+    with pytest.raises(InputError, match="nothing_her"):
+        ReliabilityMap(labels=["no", "yes"], **{field: "nothing_her"}, **MAP).fit(frame)
+    if field != "label":
+        with pytest.raises(InputError, match=f"{field}='nothing_her' names a column, but .* array"):
+            ReliabilityMap(**{field: "nothing_her"}, **MAP).fit(PROBABILITIES, LABEL)
+
+
+def test_a_confidence_level_is_not_taken_for_a_column(tmp_path):
+    path = write(judge(WORDS[DECISION], WORDS[LABEL]), tmp_path / "p.csv")
+    assert "give --confidence-level 0.9" in message_of(read, path, ("no", "yes"), confidence="0.9")
+
+
+def test_columns_are_named_for_each_label(tmp_path):
+    frame = pl.DataFrame({"p_no": PROBABILITIES[:, 0], "p_yes": PROBABILITIES[:, 1], "label": WORDS[LABEL]})
+    path = write(frame, tmp_path / "p.csv")
+    message = message_of(read, path, ("no", "yes"), probabilities="p")
+    assert "such as --probabilities p_no,p_yes" in message
+    assert accuracy(read(path, ("no", "yes"), probabilities="p_no,p_yes")) == ACCURACY
+    assert "no column p_ye, " in message_of(read, path, ("no", "yes"), probabilities="p_no,p_ye")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("names", [("0", "1"), ("1", "0"), ("yes", "no"), ("true", "false"), ("False", "True"), None])
+def test_true_is_the_name_1_in_any_order_and_format(names, suffix, tmp_path):
+    truth = LABEL.astype(bool)
+    label = TRUTH[LABEL] if suffix in ("csv", "tsv") else truth
+    path = write(judge(DECISION, label), tmp_path / f"p.{suffix}")
+    rows = read(path, names)
+    assert accuracy(rows) == ACCURACY
+    first_is_false = names in (None, ("0", "1"), ("False", "True"))
+    np.testing.assert_array_equal(rows.rows.label, LABEL if first_is_false else 1 - LABEL)
+
+
+@pytest.mark.parametrize("y", [LABEL.astype(bool), LABEL.astype(bool).astype(object), pd.Series(LABEL == 1), LABEL])
+@pytest.mark.parametrize("labels", [[1, 0], [True, False], ["1", "0"], ["yes", "no"]])
+def test_true_is_1_in_python_in_any_order_of_the_labels(y, labels):
+    model = ReliabilityMap(labels=labels, **MAP).fit(PROBABILITIES[:, ::-1], y)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
+
+
+def test_truth_values_in_another_order_than_named_decisions_are_refused(tmp_path):
+    path = write(judge(np.array(["fail", "pass"])[DECISION], LABEL.astype(bool)), tmp_path / "p.parquet")
+    assert accuracy(read(path, ("fail", "pass"))) == ACCURACY
+    assert "give --labels fail,pass" in message_of(read, path, ("pass", "fail"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "xlsx"])
+@pytest.mark.parametrize("text", MISSING_TEXTS)
+def test_missing_labels_written_as_text_are_missing(text, suffix, tmp_path):
+    path = write(judge(WORDS[DECISION], replaced(WORDS[LABEL], text)), tmp_path / f"p.{suffix}")
+    expected = "looks like a missing value; fill it, or omit such rows with --drop-unlabelled"
+    assert expected in message_of(read, path, ("no", "yes"))
+    rows = read(path, ("no", "yes"), drop_unlabelled=True)
+    np.testing.assert_array_equal(rows.rows.label, LABEL[~IS_OTHER])
+    assert rows.notes == [
+        f"43 of 300 rows have no label and are omitted; among them are the labels {text.strip()} (43)."
+    ]
+
+
+@pytest.mark.parametrize("missing", ["None", "nan", None, float("nan"), pd.NA])
+def test_missing_labels_in_python_are_missing(missing):
+    y = replaced(WORDS[LABEL], missing)
+    for values in (y, pd.Series(y, dtype=object)):
+        model = ReliabilityMap(labels=["no", "yes"], drop_unlabelled=True, **MAP).fit(PROBABILITIES, values)
+        assert model.document_.source.rows == N_ROWS - 43
+
+
+def test_a_label_that_is_listed_is_not_missing(tmp_path):
+    severity = np.array(["none", "mild"])
+    path = write(judge(severity[DECISION], severity[LABEL]), tmp_path / "p.csv")
+    assert accuracy(read(path, ("none", "mild"), drop_unlabelled=True)) == ACCURACY
+    assert "fit takes names of labels by --labels" in message_of(read, path)
+
+
+@pytest.mark.parametrize("y", [[Decimal(int(x)) for x in LABEL], [Decimal(f"{x}.00") for x in LABEL]])
+@pytest.mark.parametrize("labels", [None, [0, 1]])
+def test_decimal_labels_are_numbers(y, labels, tmp_path):
+    model = ReliabilityMap(labels=labels, **MAP).fit(PROBABILITIES, y)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    frame = judge(DECISION, LABEL).with_columns(label=pl.Series(y, dtype=pl.Decimal(38, 2)))
+    assert accuracy(read(write(frame, tmp_path / "p.parquet"), labels and ("0", "1"))) == ACCURACY
+
+
+def test_values_without_a_common_type_in_json_are_text(tmp_path):
+    truth = [bool(x) if i % 2 else int(x) for i, x in enumerate(LABEL)]
+    lines = []
+    for k in range(N_ROWS):
+        unused = '{"a": 1}' if k % 2 else "[1]"
+        label = str(truth[k]).lower()
+        lines.append(
+            f'{{"decision": {DECISION[k]}, "confidence": {CONFIDENCE[k]}, "label": {label}, "unused": {unused}}}'
+        )
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    (tmp_path / "p.json").write_text(f"[{', '.join(lines)}]")
+    assert accuracy(read(tmp_path / "p.jsonl")) == ACCURACY
+    assert accuracy(read(tmp_path / "p.json")) == ACCURACY
+
+
+class LikeTensor:
+    """A tensor that NumPy cannot convert."""
+
+    shape = (N_ROWS, 2)
+    ndim = 2
+
+    def __len__(self) -> int:
+        return N_ROWS
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+class Tensor(LikeTensor):
+    """A tensor with gradients, as far as the library uses one."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def detach(self) -> "Tensor":
+        return self
+
+    cpu = double = detach
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def numpy(self) -> np.ndarray:
+        return self.values
+
+
+def test_tensors_are_read_or_refused_with_a_remedy():
+    model = ReliabilityMap(**MAP).fit(Tensor(PROBABILITIES), Tensor(LABEL))
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    rows = [Tensor(row) for row in PROBABILITIES]
+    assert ReliabilityMap(**MAP).fit(rows, LABEL).arrays_ == "probabilities"
+    column = np.empty(N_ROWS, dtype=object)
+    for index, row in enumerate(rows):  # assigning them at once would ask each for an array
+        column[index] = row
+    frame = pd.DataFrame({"probabilities": column, "label": LABEL})
+    assert ReliabilityMap(**MAP).fit(frame).document_.n_labels == 2
+    with pytest.raises(InputError, match=r"X\.detach\(\)\.cpu\(\)\.numpy\(\)"):
+        ReliabilityMap(**MAP).fit(LikeTensor(), LABEL)
+    with pytest.raises(InputError, match=r"y\.detach\(\)\.cpu\(\)\.numpy\(\)"):
+        ReliabilityMap(**MAP).fit(PROBABILITIES, LikeTensor())
+
+
+@pytest.mark.parametrize("other", [{1}, Path("a"), {"a": [1]}, 1j, np.zeros((2, 2)), len, [1, "a"]])
+def test_columns_that_are_not_needed_may_hold_any_object(other):
+    frame = judge(WORDS[DECISION], WORDS[LABEL]).to_pandas()
+    frame["other"] = [other] * (N_ROWS - 1) + ["text"]
+    model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(frame)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    assert model.apply(frame)["other"].iloc[0] is frame["other"].iloc[0]
+
+
+def test_a_needed_column_of_objects_is_named():
+    frame = judge(WORDS[DECISION], WORDS[LABEL]).to_pandas().assign(label=[len] * N_ROWS)
+    with pytest.raises(InputError, match=r"row 0 \(from 0\): label is '<built-in function len>'"):
+        ReliabilityMap(labels=["no", "yes"], **MAP).fit(frame)
+    with pytest.raises(InputError, match="complex"):
+        ReliabilityMap(**MAP).fit(PROBABILITIES.astype(complex), LABEL)
+
+
+def test_words_of_confidence_may_be_a_dictionary():
+    words = {"low": 0.6, "high": 0.9}
+    frame = judge(WORDS[DECISION], WORDS[LABEL], np.array(["low", "high"])[DECISION])
+    model = ReliabilityMap(labels=["no", "yes"], confidence_words=words, **MAP).fit(frame)
+    assert model.document_.input == "confidence_only"
+    with pytest.raises(InputError, match="'low': 6"):
+        ReliabilityMap(labels=["no", "yes"], confidence_words={"low": 6}, **MAP).fit(frame)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "xlsx"])
+def test_ratings_are_words_of_confidence_and_no_percentages(suffix, tmp_path):
+    rating = GENERATOR.integers(1, 6, N_ROWS)
+    path = write(judge(DECISION, LABEL, rating), tmp_path / f"p.{suffix}")
+    message = message_of(read, path)
+    assert "--confidence-words '1=?,2=?,3=?,4=?,5=?'" in message
+    assert "--percent" not in message
+    assert "look like ratings" in message_of(read, path, percent=True)
+    rows = read(path, confidence_words="1=.55,2=.6,3=.7,4=.8,5=.9").rows
+    np.testing.assert_allclose(rows.confidence, np.array([0.55, 0.6, 0.7, 0.8, 0.9])[rating - 1])
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "expected"),
+    [
+        (b"q0 Q0 d0 1 11.5 mine\nq0 Q0 d1 2 11.4 mine\n", "p.csv", "separated by spaces"),
+        (b"q0 Q0 d0 1 11.5 mine\n", "p.trec", "separated by spaces"),
+        (b"q0\tQ0\td0\t1\t11.5\nq0\tQ0\td1\t2\t11.4\n", "p.tsv", "add a line with the names of the columns"),
+        (b'{"decision": 0, "confidence": NaN}\n', "p.jsonl", "line 1 has NaN, which is not JSON; write null"),
+        (b'{"logits": [-Infinity, 0]}\n', "p.jsonl", "line 1 has -Infinity, which is not JSON; write -9999"),
+        (b'[{"decision": 0},\n{"decision": 1}]\n', "p.jsonl", "line 1 begins a JSON list, .* rename it to p.json"),
+    ],
+)
+def test_files_of_other_formats_have_a_remedy(content, name, expected, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=expected):
+        read(tmp_path / name)
+
+
+def test_a_first_row_of_data_is_not_taken_for_names(tmp_path):
+    (tmp_path / "p.tsv").write_text("q0\td0\t11.5\t1\nq0\td1\t11.4\t0\n")
+    for options in ({"score": "11.5", "border": 0}, {"label": "1", "decision": "1"}):
+        assert "looks like a row of data" in message_of(read, tmp_path / "p.tsv", **options)
+    (tmp_path / "p.csv").write_text("0,1,2\nno,0.8,no\n")  # names that pandas gives to columns
+    open_predictions(tmp_path / "p.csv", Reading(decision="0", confidence="1", label="2"))
+
+
+@pytest.mark.parametrize("separator", [";", ",", "\t"])
+def test_a_line_of_excel_with_the_separator_is_skipped(separator, tmp_path):
+    judge(DECISION, LABEL).write_csv(tmp_path / "p.csv", separator=separator)
+    text = (tmp_path / "p.csv").read_text()
+    (tmp_path / "p.csv").write_text(f"sep={separator}\n{text}")
+    assert accuracy(read(tmp_path / "p.csv")) == ACCURACY
+    (tmp_path / "p.csv").write_text(f"sep={separator}\n{text}".replace(f"{separator}{LABEL[-1]}\n", f"{separator}x\n"))
+    assert ", line 3" in message_of(read, tmp_path / "p.csv") or "label is 'x'" in message_of(read, tmp_path / "p.csv")
+
+
+def test_decimal_commas_in_quotes_are_read(tmp_path):
+    commas = [str(number).replace(".", ",") for number in CONFIDENCE]
+    for suffix in ("csv", "jsonl", "xlsx"):
+        rows = read(write(judge(DECISION, LABEL, commas), tmp_path / f"p.{suffix}")).rows
+        np.testing.assert_array_equal(rows.confidence, CONFIDENCE)
+    lists = [f"[{first:.3f}; {second:.3f}]".replace(".", ",") for first, second in PROBABILITIES]
+    path = write(pl.DataFrame({"probabilities": lists, "label": LABEL}), tmp_path / "p.csv")
+    assert "line 2: probabilities is '[0," in message_of(read, path)
+    assert "may have decimal commas" in message_of(read, path)
+
+
+def test_workbooks_name_the_row_of_the_sheet_and_what_is_read(tmp_path):
+    path = write(judge(WORDS[DECISION], replaced(WORDS[LABEL], None)), tmp_path / "p.xlsx")
+    assert "row 5 of the sheet: label is missing" in message_of(read, path, ("no", "yes"))
+    write(pl.DataFrame({"Judge export": ["decision", "no"], "x": ["label", "no"]}), path)
+    assert "only the first sheet is read, and its first row must have a name" in message_of(read, path)
+
+
+def test_blank_rows_at_the_end_of_a_workbook_are_ignored(tmp_path):
+    blank = pl.DataFrame({"decision": [None] * 3, "confidence": [None] * 3, "label": [None] * 3})
+    frame = pl.concat([judge(DECISION, LABEL), blank], how="vertical_relaxed")
+    assert len(read(write(frame, tmp_path / "p.xlsx")).rows) == N_ROWS
+
+
+def test_log_probabilities_and_the_mass_of_top_tokens_have_a_remedy(tmp_path):
+    path = write(judge(DECISION, LABEL, np.log(CONFIDENCE)), tmp_path / "p.csv")
+    assert "exp(confidence)" in message_of(read, path)
+    path = write(with_probabilities(0.93 * PROBABILITIES), tmp_path / "p.csv")
+    message = message_of(read, path)
+    assert "divide each row by its sum" in message
+    assert "logits" not in message
+
+
+def test_repeated_ids_have_a_remedy(tmp_path):
+    frame = judge(DECISION, LABEL).with_columns(id=pl.int_range(N_ROWS) // 3, task=pl.int_range(N_ROWS) // 3)
+    path = write(frame, tmp_path / "p.csv")
+    assert any("200 of 300 rows repeat a value of id" in note and "--group id" in note for note in read(path).notes)
+    assert "keep one row of each id" in message_of(read, path, id="task")
+
+
+def test_a_mistyped_file_name_is_compared_with_the_files_of_its_folder(tmp_path):
+    write(judge(DECISION, LABEL), tmp_path / "judged.parquet")
+    assert f"is it {tmp_path / 'judged.parquet'}?" in message_of(open_predictions, tmp_path / "judged.csv")
+    assert f"is it {tmp_path / 'judged.parquet'}?" in message_of(open_predictions, tmp_path / "juged.parquet")
+    assert "is there a folder" in message_of(open_predictions, tmp_path / "nowhere" / "judged.csv")
+
+
+def test_maps_and_results_are_replaced_only_with_force(tmp_path):
+    predictions = write(judge(DECISION, LABEL), tmp_path / "p.csv")
+    fit = ["fit", "--predictions", str(predictions), "--out", str(tmp_path / "m.json"), "--variant", "confidence"]
+    new_rows = ["--map", str(tmp_path / "m.json"), "--predictions", str(predictions), "--out"]
+    commands = [
+        fit,
+        ["apply", *new_rows, str(tmp_path / "o.csv")],
+        ["thresholds", *new_rows, str(tmp_path / "t.json"), "--coverage", "0.5"],
+        ["evaluate", *new_rows, str(tmp_path / "e.json")],
+    ]
+    for command in commands:
+        cli.app(command, standalone_mode=False)
+        out = Path(command[command.index("--out") + 1])
+        content = out.read_bytes()
+        with pytest.raises(InputError, match=r"exists; write to another file, or give --force"):
+            cli.app(command, standalone_mode=False)
+        assert out.read_bytes() == content
+        cli.app([*command, "--force"], standalone_mode=False)

@@ -1,0 +1,276 @@
+"""Contents of the page of `relmap report` for made-up rows, before the page is rendered, and its parts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from jinja2 import UndefinedError
+from scipy.special import logit
+
+from relmap.decisions import FixedDecisions
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import FitSummary
+from relmap.maps.document import describe_map
+from relmap.maps.score import ScoredDecisions
+from relmap.report import html as html_module
+from relmap.report import page as page_module
+from relmap.report import score as score_module
+from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
+from relmap.report.html import figure_json, mark_code, render_page, template_environment
+from relmap.report.page import render_map_page
+from relmap.report.score import precision_recall_svg
+from relmap.routing.apply import default_threshold
+from relmap.routing.choose import choose_cut
+from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
+from tests import maps
+
+FIT = FitSummary(
+    lines=("Better than your confidence.", "The map: a curve."),
+    notes=("A label has few rows.",),
+    details=("Label spread: 3 points.",),
+)
+
+
+def assess(
+    decided: tuple[int, ...] = (0, 1, 2), n_rows: int = 300, variant: str = "mrp", **columns: np.ndarray
+) -> MapAssessment:
+    """Make rows that a made-up map has scored."""
+    generator = np.random.default_rng(8)
+    decision = generator.choice(decided, n_rows)
+    confidence = generator.uniform(0.4, 0.95, n_rows)
+    label = np.where(generator.random(n_rows) < confidence, decision, (decision + 1) % 3)
+    return MapAssessment(
+        document=maps.make_map(variant),
+        rows=FixedDecisions(decision=decision, confidence=confidence, label=label, **columns),
+        scored=ScoredDecisions(confidence=confidence, logit=1.5 * logit(confidence)),
+        origin="new",
+        notes=["A note on the rows."],
+        fitted=np.zeros(n_rows, dtype=bool),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_resamples():
+    with pytest.MonkeyPatch.context() as patch:
+        maps.limit_resamples(patch, 20)
+        yield
+
+
+def page_variables(monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, **others: Any) -> dict[str, Any]:
+    """Return what the page is rendered from."""
+    monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
+    map_file = others.get("map_file", Path("some folder/a.map.json"))
+    return render_map_page(assessment, others.get("fit", FIT), map_file)
+
+
+def test_the_page_names_the_map_and_its_commands(monkeypatch):
+    variables = page_variables(monkeypatch, assess())
+    assert variables["template"] == "map.html.jinja"
+    assert (variables["name"], variables["map"]) == ("made-up.parquet", "a.map.json")
+    assert variables["command"] == (
+        "relmap apply --map 'some folder/a.map.json' --predictions new.parquet --out scored.parquet"
+    )
+    explorer = variables["explorer"]
+    assert explorer.command_before == (
+        "relmap thresholds --map 'some folder/a.map.json' --predictions other_labelled.parquet --cut "
+    )
+
+
+def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch):
+    assessment = assess()
+    evaluation = assessment.evaluate()
+    repeated = replace(
+        FIT,
+        lines=(*FIT.lines, evaluation.lines[0], f"{evaluation.lines[-1].partition('%')[0]}%."),
+        notes=(*FIT.notes, evaluation.notes[0]),
+        details=(*FIT.details, evaluation.details[0]),
+    )
+    variables = page_variables(monkeypatch, assessment, fit=repeated)
+    assert variables["comparison"] == evaluation.lines
+    assert variables["fit"] == [*FIT.lines, *FIT.notes, *FIT.details]
+    assert variables["notes"] == ("A note on the rows.",)
+
+
+def test_the_page_omits_lines_whose_numbers_are_in_a_table(monkeypatch):
+    assessment = assess()
+    details = page_variables(monkeypatch, assessment)["details"]
+    lines_of_table = [line for line in assessment.evaluate().details if line.startswith("  ")]
+    assert len(lines_of_table) == len(maps.LABEL_NAMES)
+    assert [*details, *lines_of_table] == sorted(assessment.evaluate().details, key=lambda line: line.startswith("  "))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("By default, `apply` uses <b>.", "By default, <code>apply</code> uses &lt;b&gt;."),
+        ("`<i>` and `b`", "<code>&lt;i&gt;</code> and <code>b</code>"),
+        ("one ` alone", "one ` alone"),
+    ],
+)
+def test_text_between_backticks_is_code_and_everything_is_escaped(text, expected):
+    assert mark_code(text) == expected
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_the_page_states_facts_about_rows_map_and_software(monkeypatch, is_grouped):
+    columns = {"group": np.array([f"q{row // 2}" for row in range(1200)])} if is_grouped else {}
+    assessment = assess(n_rows=1200, **columns)
+    document = assessment.document
+    versions = {"relmap": "1.2", "numpy": "2.0"}
+    source = document.source.model_copy(update={"versions": versions})
+    assessment = replace(assessment, document=document.model_copy(update={"source": source}))
+    variables = page_variables(monkeypatch, assessment)
+    accuracy = assessment.evaluate().numbers["accuracy"]
+    low_high = f"{100 * accuracy['low']:.1f} to {accuracy['high']:.1%}"
+    groups = " in 600 groups" if is_grouped else ""
+    assert variables["facts"] == {
+        "labels": "irrelevant, partial, exact",
+        "evaluated rows": f"1,200{groups}",
+        "accuracy of the decisions": f"{accuracy['value']:.1%} ({low_high})",
+        "map": describe_map(document),
+        "predictions": f"made-up.parquet, SHA-256 {'0' * 64}",
+        "fitted at": "2026-01-01T00:00:00+00:00",
+        "software": "relmap 1.2, numpy 2.0",
+    }
+    assert variables["explorer"].rows == f"1,200 labelled rows{groups}"
+
+
+def test_the_explorer_starts_at_the_default_threshold_and_names_its_labels(monkeypatch):
+    assessment = assess()
+    explorer = page_variables(monkeypatch, assessment)["explorer"]
+    content = json.loads(explorer.content)
+    threshold = default_threshold(assessment.document)
+    automatic = content["lines"][0]["automatic"][content["initial"]]
+    assert automatic == (assessment.scored.reliability >= threshold).sum()
+    assert [line["name"] for line in content["lines"]] == ["All decisions", *maps.LABEL_NAMES]
+    assert explorer.notes == []
+
+
+WEIGHT_NOTE = (
+    "Shares, accuracies and costs weight each row by its sampling weight. Rows to review are counted without weights."
+)
+
+
+@pytest.mark.parametrize(
+    ("decided", "columns", "notes"),
+    [
+        ((0, 2), {}, ["No decision in these rows is partial."]),
+        ((1,), {}, ["No decision in these rows is irrelevant, exact."]),
+        ((0, 1, 2), {"weight": np.linspace(1, 2, 60)}, [WEIGHT_NOTE]),
+        ((0, 1), {"weight": np.linspace(1, 2, 60)}, ["No decision in these rows is exact.", WEIGHT_NOTE]),
+    ],
+)
+def test_notes_of_the_explorer_name_labels_without_decisions_and_weights(monkeypatch, decided, columns, notes):
+    explorer = page_variables(monkeypatch, assess(decided, n_rows=60, **columns))["explorer"]
+    assert explorer.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("variant", "columns", "keys"),
+    [
+        ("mrp", {}, ["reliability_by_label", "risk_coverage", "errors_found"]),
+        ("confidence", {}, ["reliability_by_label", "risk_coverage"]),
+        ("mrp", {"weight": np.linspace(1, 2, 60)}, []),
+    ],
+)
+def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, variant, columns, keys):
+    variables = page_variables(monkeypatch, assess(n_rows=60, variant=variant, **columns))
+    assert [figure.key for figure in variables["figures"]] == keys
+
+
+def test_the_page_has_three_tables_with_rows(monkeypatch):
+    tables = page_variables(monkeypatch, assess())["tables"]
+    assert [table.title for table in tables] == ["Cuts", "The most reliable rows", "Results by label"]
+    assert all(table.rows for table in tables)
+
+
+def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
+    assessment = assess()
+    table = page_variables(monkeypatch, assessment)["tables"][0]
+    assert [row[0] for row in table.rows] == ["80%", "90%", "95%", "99%"]
+    for row, target in zip(table.rows, (0.8, 0.9, 0.95, 0.99), strict=True):
+        cut = choose_cut(assessment, target_accuracy=target).cut
+        assert row[1] == ("none" if cut is None else str(cut))
+    assert "A note on the rows." not in table.note
+    estimated = replace(assessment, origin="out_of_fold")
+    notes = choose_cut(estimated, target_accuracy=0.8).notes
+    assert notes[0] == "A note on the rows."
+    table = page_variables(monkeypatch, estimated)["tables"][0]
+    assert table.note.endswith(f"to the command above. {' '.join(notes[1:])}")
+
+
+def test_a_figure_is_written_as_json_without_tags():
+    rows = pl.DataFrame({"text": ["größer", "</script>"], "number": [1, None], "share": [0.5, 0.25], "is_true": True})
+    figure = DrawnFigure(key="k", title="t", caption="c", rows=rows, spec={"mark": "<b>"})
+    text = figure_json(figure)
+    assert "<" not in text
+    assert "größer" in text
+    assert ": " not in text
+    assert json.loads(text) == {
+        "spec": {"mark": "<b>"},
+        "csv": "text,number,share,is_true\ngrößer,1,0.5,true\n</script>,,0.25,true\n",
+        "types": {"text": "string", "number": "number", "share": "number", "is_true": "string"},
+    }
+
+
+def test_templates_of_given_folders_come_first_and_escape_their_variables(tmp_path, monkeypatch):
+    monkeypatch.setattr(html_module, "vega_script", lambda: "<library>")
+    (tmp_path / "map.html.jinja").write_text(
+        "{{ name }}{{ vega }}{{ font }}{{ colors.light.ink }}{{ colors.dark.ink }}"
+    )
+    page = render_page("map.html.jinja", folders=(tmp_path,), name="<größer>")
+    assert page == f"&lt;größer&gt;<library>{FONT.replace(chr(39), '&#39;')}{LIGHT['ink']}{DARK['ink']}"
+    with pytest.raises(UndefinedError, match="name"):
+        render_page("map.html.jinja", folders=(tmp_path,))
+
+
+def test_lines_of_template_blocks_leave_no_blank_lines(tmp_path):
+    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['intervals'].title }}")
+    template = template_environment(tmp_path).get_template("page.jinja")
+    assert template.render() == "a\n  b\ncIntervals"
+
+
+def make_score_threshold(metric: str, target: float, threshold: float | None) -> ScoreThreshold:
+    fields = dict.fromkeys(ScoreThreshold.__dataclass_fields__)
+    return ScoreThreshold(**fields | {"metric": metric, "target": target, "threshold": threshold})
+
+
+def test_the_chart_of_score_thresholds_marks_the_last_point_at_or_above_each(monkeypatch):
+    monkeypatch.setattr(score_module, "svg", lambda spec: spec)
+    curve = pl.DataFrame(
+        {"threshold": [0.9, 0.5, 0.25], "recall": [0.2, 0.6, 1.0], "precision": [1.0, 0.75, 0.5]},
+    )
+    fields = dict.fromkeys(ScoreThresholds.__dataclass_fields__)
+    thresholds = (
+        make_score_threshold("precision", 0.7, 0.5),
+        make_score_threshold("recall", 0.9, None),
+        make_score_threshold("recall", 0.625, 0.26),
+    )
+    spec = precision_recall_svg(ScoreThresholds(**fields | {"curve": curve, "thresholds": thresholds}))
+    points = [row for row in spec["data"]["values"] if row["kind"] == "threshold"]
+    assert [(row["name"], row["threshold"]) for row in points] == [
+        ("precision at least 70%: 0.5", 0.5),
+        ("recall at least 62.5%: 0.26", 0.5),
+    ]
+    assert [row["name"] for row in spec["data"]["values"] if row["kind"] == "curve"] == ["", "", ""]
+    assert (spec["title"], spec["width"], spec["height"]) == ("Precision and recall by score", 480, 300)
+    assert spec["config"]["axis"]["titleFontSize"] == 12
+    line, marks = spec["layer"]
+    axes = {}
+    for name in ("recall", "precision"):
+        scale = {"domain": [0, 1]}
+        axes[name] = {"field": name, "type": "quantitative", "axis": {"format": "%"}, "scale": scale}
+    for layer in (line, marks):
+        assert (layer["encoding"]["x"], layer["encoding"]["y"]) == (axes["recall"], axes["precision"])
+    assert line["mark"] == {"type": "line", "color": "var(--mrp)", "strokeWidth": 2}
+    assert line["encoding"]["order"] == {"field": "threshold", "type": "quantitative"}
+    assert marks["mark"] == {"type": "point", "filled": True, "size": 90, "opacity": 1}
+    legend = {"title": "Threshold for"}
+    colors = ["var(--isotonic)", "var(--platt)", "var(--other)"]
+    name = {"field": "name", "type": "nominal", "legend": legend}
+    assert marks["encoding"]["color"] == name | {"scale": {"range": colors}}
+    assert marks["encoding"]["shape"] == name
