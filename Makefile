@@ -8,7 +8,7 @@ LOWEST := .venv-lowest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs data-docs lint lint-configuration official-small real-sets clean
+.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs lint official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -84,25 +84,18 @@ docs: setup
 		--doctree-dir docs/_generated/doctrees docs site
 	@echo "the documentation: site/index.html"
 
-# Results of the data checks as pages of Great Expectations; their styling needs a network, the report does not
-data-docs: setup
-	$(BIN)/python -m flows.docs
-
+# Style and types, and what no test can run: workflows, the container image and the compose file
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(MAKE) --no-print-directory lint-configuration
-
-# What no test can run here: workflows, the container image and the compose file
-lint-configuration: setup
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Containerfile
 
 clean:
-	rm -rf site docs/_generated $(VENV) $(LOWEST) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
+	rm -rf site docs/_generated $(VENV) $(LOWEST) .prefect real-sets official-small data/raw data/base data/runs data/metrics data/report data/explored data/demo data/.state
 
 # The three small sets of the paper from the hub, in a clone of this commit beside it. It needs internet; started again,
 # it downloads only what is not there yet.

@@ -5,13 +5,11 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from tasks.records.store import read_json
 from tests.project_copy import copy_project, run_module
 
 
@@ -59,16 +57,6 @@ class ProjectCopy:
         cpu = _cpu_seconds()
         call()
         return Duration(time.perf_counter() - start, _cpu_seconds() - cpu)
-
-    def stage_seconds(self) -> dict[str, float]:
-        """Return the seconds of the last run of each stage, without the time to start its process."""
-        records = (read_json(path) for path in sorted((self.folder / "data/.state/stages").glob("*.json")))
-        seconds = {}
-        for record in records:
-            started = datetime.fromisoformat(record["started"])
-            ended = datetime.fromisoformat(record["ended"])
-            seconds[record["stage"]] = (ended - started).total_seconds()
-        return seconds
 
     def metrics(self, dataset: str) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "data/runs" / dataset / "metrics.parquet")

@@ -29,7 +29,6 @@ def test_orchestration_costs_at_most_a_minute_or_a_tenth(tmp_path, capsys, rows,
         for name, commands in times.items():
             print(f"\n{rows or 'default'}, {name}: {commands.seconds:.1f} s, {commands.cpu:.1f} s of CPU", end="")
         print(f"; load {getloadavg()[0]:.1f} at the end")
-        print({name: round(stage) for name, stage in project.stage_seconds().items()})
 
     for name in ROWS:
         assert plain.metrics(name).equals(project.metrics(name))

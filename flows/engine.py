@@ -1,10 +1,9 @@
-"""Flow runs: task runners, Dask workers, run locks, progress and task errors.
+"""Flow runs: task runners, run locks, progress and task errors.
 
 Tasks run in threads of the process of the flow, or on Dask workers. The results are the same, so no stage of DVC
-depends on the task runner. This module checks that the Dask workers can run the tasks.
+depends on the task runner.
 """
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-import psutil
-from filelock import FileLock
 from prefect import get_client
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import SyncPrefectClient
@@ -26,23 +23,17 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.notifications import notify
-from flows.server import is_api_available
 from relmap.errors import InputError
-from relmap.io.hashing import sha256_of_file
-from tasks.provenance.hashing import imported_files
-from tasks.provenance.lock import is_lock_held
-from tasks.provenance.manifest import library_versions
+from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tasks.settings.params import DaskParams, Params
 
 if TYPE_CHECKING:
-    from distributed import LocalCluster, Scheduler, Security, Worker
+    from distributed import Security
 
-RUN_LOCKS = STATE / "runs"  # a lock for each run, held by the process of the run
-WORKER_ENTRY_POINT = Path("flows/reliability.py")  # imports all code that a worker runs
-SCHEDULER_TIMEOUT = 5  # seconds
+RUN_LOCK = "run-"  # start of the name of the lock of a run, which the process of the run holds
+NO_PAGES: dict[str, object] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 N_THREADS = 2
 PROGRESS_STEP = 5  # percent; each update of the artifact is a request to the server
 
@@ -59,80 +50,42 @@ def create_task_runner(params: Params) -> TaskRunner[Any]:
         Task runner of Prefect.
 
     Raises:
-        InputError: Dask is not installed, no Prefect server is running, or the workers differ from this process.
+        InputError: Dask is not installed, or no Prefect server is running.
     """
     if params.engine == "thread":
         return ThreadPoolTaskRunner(max_workers=N_THREADS)
     try:
-        from prefect_dask import DaskTaskRunner  # noqa: PLC0415 - an extra
+        import dask  # noqa: PLC0415 - an extra
+        from distributed import Security  # noqa: PLC0415
+        from prefect_dask import DaskTaskRunner  # noqa: PLC0415
     except ModuleNotFoundError:
         raise InputError(
             "engine is dask in params.yaml, but Dask is not installed; install it with "
             "`pip install -c constraints.txt -e '.[dask]'`, or set engine: thread"
         ) from None
-    server = PREFECT_API_URL.value()
-    if server is None:
+    if PREFECT_API_URL.value() is None:
         raise InputError(
             "engine is dask in params.yaml, but no Prefect server is running, and each worker would start its own; "
             "use `python -m flows.refresh`, keep `python -m flows.serve` running, set PREFECT_API_URL, or set "
             "engine: thread"
         )
-    if params.dask.address is None:
-        cluster_class: Any = create_private_cluster  # a function, but prefect-dask's types require a class
-        return DaskTaskRunner(cluster_class=cluster_class, cluster_kwargs={"n_workers": params.dask.workers})
-    security = scheduler_security(params.dask)
-    _check_workers(params.dask.address, security, server)
-    return DaskTaskRunner(address=params.dask.address, client_kwargs={"security": security})
-
-
-def create_private_cluster(n_workers: int) -> "LocalCluster":
-    """Start worker processes on this machine to which no other user can connect.
-
-    Dask listens on TCP ports of the loopback interface, which every user of the machine can reach, and runs any code
-    that a client sends. Therefore scheduler, nannies and workers accept only a certificate that is created here and
-    kept in the memory of the processes of this run. TLS does not cover the HTTP pages of Dask; they are disabled. Dask
-    imports modules from its temporary folder, which by default is one in `/tmp` that another user may own.
-
-    Args:
-        n_workers: Number of processes, each with one task at a time.
-
-    Returns:
-        The running cluster.
-    """
-    import dask  # noqa: PLC0415 - an extra
-    from distributed import LocalCluster, Security  # noqa: PLC0415
-
+    if params.dask.address is not None:
+        return DaskTaskRunner(address=params.dask.address, client_kwargs={"security": scheduler_security(params.dask)})
+    # By default Dask imports modules from a folder in /tmp, which another user may own, and everyone can see its pages.
     folder = str((STATE / "dask").absolute())
-    settings: dict[str, object] = {
-        "distributed.scheduler.http.routes": [],
-        "distributed.worker.http.routes": [],
-        "temporary-directory": folder,
-    }
-    with dask.config.set(settings):
-        cluster = LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            memory_limit=0,  # no limit, as for threads
-            host="127.0.0.1",
-            protocol="tls",
-            security=Security.temporary(),
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # local only; the HTTP server is stopped below
-            preload=[__name__],  # calls `dask_setup` in each worker
-            local_directory=folder,
-        )
-    assert cluster.scheduler is not None
-    cluster.scheduler.http_server.stop()
-    return cluster
-
-
-def dask_setup(node: "Worker | Scheduler") -> None:
-    """Stop the HTTP server of a worker or scheduler. Dask calls this in each process that preloads this module.
-
-    Args:
-        node: Worker or scheduler of this process.
-    """
-    node.http_server.stop()
+    dask.config.set(NO_PAGES | {"temporary-directory": folder})
+    return DaskTaskRunner(
+        cluster_kwargs={
+            "n_workers": params.dask.workers,
+            "threads_per_worker": 1,
+            "memory_limit": 0,  # no limit, as for threads
+            "protocol": "tls",
+            "security": Security.temporary(),  # certificates in memory: no one else can connect
+            "dashboard_address": None,
+            "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+            "local_directory": folder,
+        }
+    )
 
 
 def scheduler_security(dask: DaskParams) -> "Security":
@@ -160,88 +113,6 @@ def scheduler_security(dask: DaskParams) -> "Security":
         tls_client_cert=dask.tls.cert_file,
         tls_client_key=dask.tls.key_file,
     )
-
-
-def _check_workers(address: str, security: "Security", server: str) -> None:
-    """Raise InputError unless a scheduler answers, and its workers have the code and libraries of this process."""
-    from distributed import Client  # noqa: PLC0415 - an extra
-
-    try:
-        asyncio.run(_connect(address, security))  # `Client` would wait forever if another program listens
-    except OSError:
-        raise InputError(
-            f"no Dask scheduler answers within {SCHEDULER_TIMEOUT} seconds at {address} (dask.address in params.yaml); "
-            "start it (`python -m dask scheduler`), check the certificates under dask.tls, or set address: null"
-        ) from None
-    with Client(address, security=security, timeout=SCHEDULER_TIMEOUT, set_as_default=False) as client:
-        differences_by_worker = client.run(
-            describe_worker_differences, code_hashes(), library_versions(), server, on_error="return"
-        )
-    if not differences_by_worker:
-        raise InputError(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
-    lines = []
-    for worker, differences in differences_by_worker.items():
-        if isinstance(differences, Exception):
-            lines.append(
-                f"{worker}: it was not started in the project's folder, or a library is missing ({differences!r})"
-            )
-        else:
-            lines += [f"{worker}: {difference}" for difference in differences]
-    if lines:
-        heading = f"workers of {address} run different code or cannot reach the Prefect server; restart them:"
-        raise InputError("\n  ".join([heading, *lines]))
-
-
-async def _connect(address: str, security: "Security") -> None:
-    """Connect to a scheduler once."""
-    from distributed.core import connect  # noqa: PLC0415 - an extra
-
-    async with asyncio.timeout(SCHEDULER_TIMEOUT):
-        connection = await connect(address, timeout=SCHEDULER_TIMEOUT, **security.get_connection_args("client"))
-    await connection.close()
-
-
-def code_hashes() -> dict[str, str]:
-    """Compute the SHA-256 of each file that a worker may run.
-
-    Returns:
-        Path -> hexadecimal digest.
-    """
-    return {file.as_posix(): sha256_of_file(file) for file in sorted(imported_files(WORKER_ENTRY_POINT))}
-
-
-def describe_worker_differences(
-    expected_code: dict[str, str], expected_versions: dict[str, str], server: str
-) -> list[str]:
-    """Describe how this process differs from the one that submits tasks. Runs on a worker.
-
-    Args:
-        expected_code: Hashes of the code of the submitting process.
-        expected_versions: Versions of its libraries.
-        server: Address of its Prefect API.
-
-    Returns:
-        A clause for each kind of difference.
-    """
-    hashes = code_hashes()
-    versions = library_versions()
-    start_time = psutil.Process().create_time()
-    other_files = [file for file, digest in expected_code.items() if hashes.get(file) != digest]
-    changed_files = [file for file in hashes if Path(file).stat().st_ctime > start_time]
-    other_versions = []
-    for library, expected in expected_versions.items():
-        if versions.get(library) != expected:
-            other_versions.append(f"{library} {versions.get(library)} instead of {expected}")
-    differences = []
-    if other_files:
-        differences.append(f"other code in {', '.join(other_files)}")
-    if changed_files:
-        differences.append(f"it started before a change of {', '.join(changed_files)}")
-    if other_versions:
-        differences.append(f"other versions: {', '.join(other_versions)}")
-    if not is_api_available(server):
-        differences.append(f"it cannot reach the Prefect server at {server}")
-    return differences
 
 
 def server_environment() -> dict[str, str]:
@@ -272,22 +143,24 @@ def hold_run_lock() -> Iterator[None]:
     Yields:
         Nothing.
     """
-    RUN_LOCKS.mkdir(parents=True, exist_ok=True)
-    path = RUN_LOCKS / f"{flow_run.get_id()}.lock"
-    with FileLock(path):
+    name = f"{RUN_LOCK}{flow_run.get_id()}"
+    with hold_lock(name):
         yield
-    path.unlink(missing_ok=True)
+    (LOCKS / f"{name}.lock").unlink(missing_ok=True)
 
 
 def mark_crashed_runs() -> int:
     """Set the state of runs whose process was killed, and of their tasks, to Crashed.
+
+    Prefect shows them as running for ever, and the next run of their deployment waits for their slot:
+    https://github.com/PrefectHQ/prefect/issues/16746
 
     Returns:
         Number of such runs.
     """
     n_crashed = 0
     with get_client(sync_client=True) as client:
-        for path in sorted(RUN_LOCKS.glob("*-*-*-*-*.lock")):
+        for path in sorted(LOCKS.glob(f"{RUN_LOCK}*.lock")):
             if not is_lock_held(path) and _mark_crashed_run(client, path):
                 n_crashed += 1
     return n_crashed
@@ -295,7 +168,7 @@ def mark_crashed_runs() -> int:
 
 def _mark_crashed_run(client: SyncPrefectClient, lock: Path) -> bool:
     """Set one run and its unfinished tasks to Crashed, unless it has ended or belongs to another server."""
-    run_id = UUID(lock.stem)
+    run_id = UUID(lock.stem.removeprefix(RUN_LOCK))
     try:
         run = client.read_flow_run(run_id)
     except ObjectNotFound:  # the lock is kept for the server that has the run
@@ -303,14 +176,8 @@ def _mark_crashed_run(client: SyncPrefectClient, lock: Path) -> bool:
     lock.unlink(missing_ok=True)
     if run.state is None or run.state.is_final():
         return False
-    message = "its process was killed; a command that started later detected it"
-    crashed: State[Any] = Crashed(message=message)
+    crashed: State[Any] = Crashed(message="its process was killed; a command that started later detected it")
     client.set_flow_run_state(run_id, crashed, force=True)
-    # A stage runs inside a refresh, which sends the notifications about its stages.
-    is_stage = run.deployment_id is None and run.name != "refresh"
-    if not is_stage:
-        for problem in notify(run.name, "crashed", message):
-            print(problem)
     this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
     unfinished = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
     for task in client.read_task_runs(flow_run_filter=this_run, task_run_filter=unfinished):

@@ -1,50 +1,149 @@
-"""Prefect flow `refresh`: run `dvc repro` under one API server, and show what ran, why, and what changed."""
+"""Prefect flow `refresh`: run `dvc repro` for each data set and for the report, and show what ran, why, and results."""
 
 import signal
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Annotated, Any
 
 import typer
-from prefect import flow
+from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.futures import PrefectFuture, wait
+from prefect.futures import PrefectFuture, as_completed
 from prefect.logging import get_run_logger
-from prefect.states import State
+from prefect.states import Cancelled, Completed, Failed, State
+from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
-from flows import processes
+from flows import run_dvc
 from flows.engine import hold_run_lock, mark_crashed_runs, report_message, server_environment, start_progress
-from flows.notifications import HOOKS
-from flows.processes import Process
 from flows.server import ensure_server
-from flows.stage_output import StageOutput, show_stage
 from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.datasets import find_declared_dataset
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
-from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
 from tasks.provenance.lock import hold_lock
-from tasks.provenance.manifest import flatten
 from tasks.provenance.stage import run_command
 from tasks.records import store
 from tasks.records.errors import RunFailed
-from tasks.records.results import display_name
+from tasks.results.values import display_name
+from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import Params, load_params
 from tasks.tables.display import format_table
 from tasks.tables.paper import main_table
 from tasks.watch import find_outdated_maps
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
-POLL_SECONDS = 0.5
 LAST_HEADLINE = store.STATE / "last_result.json"  # headline numbers of the last complete report
+# On two cores, 1,000 rows take about one second, and boosted trees three seconds.
+SECONDS_PER_ROW = {"linear": 0.001, "boosted": 0.003}
+DISK_FULL = ("the disk is full", "No space left on device", "Disk quota exceeded")
+
+
+class Refresh:
+    """Processes of DVC of one refresh, and what became of the stages.
+
+    Attributes:
+        reasons: Stage that was not up to date at the start -> reason.
+        outcomes: Stage -> outcome, such as "ran" or "failed".
+        stopped: Whether the refresh ends its processes itself, such as after a cancellation.
+    """
+
+    def __init__(self, lock: int, reasons: Mapping[str, str]) -> None:
+        """Start without processes.
+
+        Args:
+            lock: Descriptor of the lock of the refresh.
+            reasons: Stage that is not up to date -> reason.
+        """
+        self.reasons = reasons
+        self.outcomes: dict[str, str] = {}
+        self.stopped = False
+        self._lock = lock
+        self._processes: list[run_dvc.Process] = []
+        self._starting = Lock()
+
+    def start(self, arguments: Sequence[str]) -> run_dvc.Process:
+        """Start `dvc repro`.
+
+        Args:
+            arguments: Its arguments.
+
+        Returns:
+            The process.
+
+        Raises:
+            RunFailed: The refresh has been stopped.
+        """
+        with self._starting:
+            if self.stopped:
+                raise RunFailed("the refresh was stopped")
+            process = run_dvc.start_repro(arguments, server_environment(), self._lock)
+            self._processes.append(process)
+            return process
+
+    def end(self, process: run_dvc.Process) -> None:
+        """End a process with its children."""
+        run_dvc.end_groups([process])
+        assert process.stdout is not None
+        process.stdout.close()
+        self._processes.remove(process)  # its number may be used again
+
+    def stop(self) -> None:
+        """End all processes, and start no other ones."""
+        with self._starting:
+            self.stopped = True
+        run_dvc.end_groups([*self._processes])
+
+
+@task(name="dvc repro", task_run_name="{name}")
+def reproduce(name: str, arguments: list[str], run: Refresh) -> State[None]:
+    """Run `dvc repro`, with its output in the terminal and in the log of this task.
+
+    Args:
+        name: Name of the task.
+        arguments: Arguments of the command.
+        run: Refresh that this task belongs to.
+
+    Returns:
+        Final state of the task, with the reason of a failure. An exception would add a traceback of this function.
+    """
+    logger = get_run_logger()
+    process = run.start(arguments)
+    lines: list[str] = []
+    try:
+        for line in _output_lines(process):
+            lines.append(line)
+            logger.info("%s", line)
+            for stage in run_dvc.find_outcomes([line]):
+                if stage in run.reasons:
+                    logger.info("%s is not up to date: %s", stage, run.reasons[stage])
+        status = process.wait()
+    finally:
+        run.end(process)
+    run.outcomes |= run_dvc.find_outcomes(lines)
+    if status == 0:
+        return Completed(message=f"{name} is up to date")
+    if run.stopped:
+        return Cancelled(message=f"{name} was stopped together with the refresh")
+    failed_stage, reason = run_dvc.find_failure(lines)
+    if failed_stage is not None:
+        run.outcomes[failed_stage] = "failed"
+    return Failed(message=f"{failed_stage or name}: {reason}")
+
+
+def _output_lines(process: run_dvc.Process) -> Iterator[str]:
+    """Yield the lines of a process, and print those that concern the user."""
+    assert process.stdout is not None
+    for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        if line and not run_dvc.HINTS.match(line):
+            print(line, flush=True)
+        yield line
 
 
 def check_configuration(targets: list[str]) -> Params:
@@ -71,207 +170,128 @@ def check_configuration(targets: list[str]) -> Params:
     return params
 
 
-def clean_up(since: datetime) -> None:
-    """Clean up after an earlier refresh that was killed, and remove records of failed gates from before `since`.
-
-    The headline numbers of the last report are stored first, since DVC removes that report before it writes a new one.
-    """
-    if store.manifest_file("", "report").exists():
-        with suppress(InputError):  # missing or damaged
-            atomic.write_json(LAST_HEADLINE, store.read_json(store.REPORT / "metrics.json"))
-    processes.end_orphans()
-    processes.quarantine_corrupt_dvc_files()
-    processes.remove_empty_runs()
-    for record in store.failed_gates_file("").parent.glob("*.json"):
-        if record.stat().st_mtime < since.timestamp():
-            record.unlink(missing_ok=True)
-
-
-def start_dvc(
-    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params
-) -> None:
-    """Start DVC and read what it prints.
+def longest_first(datasets: Mapping[str, DatasetParams]) -> list[str]:
+    """Sort data sets by their estimated duration, the longest first; otherwise it would run alone at the end.
 
     Args:
-        dvc_processes: Receives the processes of DVC.
-        output: Receives what they print. On a terminal, chosen targets print their progress directly.
-        targets: Stages to run; everything if empty.
-        force: Whether stages that are up to date run too.
-        params: Parameters of params.yaml.
-    """
-    captured = not (targets and sys.stdout.isatty())
-    processes.start_run(dvc_processes, targets, force, params, server_environment(), captured)
-    if captured:
-        for process in dvc_processes:
-            output.follow(process)
-
-
-def run_dvc(
-    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
-) -> int:
-    """Run DVC until all targets are up to date or have failed.
-
-    Args:
-        dvc_processes: Processes of DVC that have been started already, if any.
-        output: What they print.
-        targets: Stages to run; everything if empty.
-        force: Whether stages that are up to date run too.
-        params: Parameters of params.yaml.
-        since: Start of the refresh.
+        datasets: Entries of params.yaml.
 
     Returns:
-        Exit status of DVC.
+        Keys of data sets. Those with an unknown number of rows come first.
     """
-    try:
-        if not dvc_processes:
-            start_dvc(dvc_processes, output, targets, force, params)
-        datasets = [] if targets else list(params.datasets)
-        show_progress(dvc_processes, output, datasets, since)
-        status = processes.wait_for_all(dvc_processes)
-        if not targets and status == 0:
-            # the stages of the data sets are up to date, and the report needs all of them
-            options = ["--force"] if force else []
-            report = processes.start_repro([*options, "--single-item", "report"], server_environment(), captured=True)
-            dvc_processes.append(report)
-            output.follow(report)
-            show_progress(dvc_processes, output, [], since)
-            status = processes.wait_for_all(dvc_processes)
-        return status
-    except BaseException:  # such as the signal of a cancellation
-        output.stopped = True
-        raise
-    finally:
-        processes.end_groups(dvc_processes)
+
+    def duration(name: str) -> float:
+        entry = datasets[name]
+        return float("inf") if entry.rows is None else entry.rows * SECONDS_PER_ROW[entry.predictor]
+
+    return sorted(datasets, key=duration, reverse=True)
 
 
-def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
-    """Show each stage as a task run while it runs, until all processes have ended.
+def list_commands(targets: list[str], force: bool, params: Params, outdated: Collection[str]) -> dict[str, list[str]]:
+    """List the commands of a refresh.
 
     Args:
-        dvc_processes: Processes of DVC.
-        output: What they print.
-        datasets: Data sets of the progress artifact. Without any, no progress is shown.
-        since: Start of the refresh.
-
-    Raises:
-        OSError: The output cannot be printed, for example because the program that read it has ended.
-    """
-    advance = start_progress("refresh", len(datasets), "data sets that have ended") if datasets else None
-    shown: list[PrefectFuture[State[None]]] = []
-    running = True
-    while running:
-        running = any(process.poll() is None for process in dvc_processes)
-        if not running:
-            output.wait()
-        while not output.started.empty():
-            shown.append(show_stage.submit(output.started.get(), output, since))
-        if output.error is not None:
-            raise output.error
-        if advance is not None:
-            # at the end also the data sets that were up to date, which leave no record
-            n_ended = len(ended_datasets(datasets, since)) if running else len(datasets)
-            advance(n_ended)
-        if running:
-            time.sleep(POLL_SECONDS)
-    wait(shown)
-
-
-def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated: set[str]) -> list[str]:
-    """Write and show the report outside of DVC, and mark the data sets that failed as missing.
-
-    Args:
-        failed: Stage that failed -> reason.
+        targets: Stages to run; everything if empty.
+        force: Whether stages that are up to date run too.
         params: Parameters of params.yaml.
         outdated: Stages that are not up to date.
 
     Returns:
+        Data set, or "report" at the end -> arguments of `dvc repro`.
+    """
+    options = ["--force"] if force else []
+    commands: dict[str, list[str]] = {}
+    if targets:
+        for target in sorted(targets, key="report".__eq__):
+            commands.setdefault(target.partition("@")[2] or "report", [*options]).append(target)
+        return commands
+    outdated_datasets = {stage.partition("@")[2] for stage in outdated}
+    for name in longest_first(params.datasets):
+        if force or name in outdated_datasets:
+            commands[name] = [*options, f"reliability@{name}"]
+    if commands or "report" in outdated:
+        commands["report"] = ["--single-item", *options, "report"]  # the data sets are up to date then
+    return commands
+
+
+def run_stages(run: Refresh, commands: dict[str, list[str]], n_lanes: int) -> dict[str, str]:
+    """Run DVC for some data sets at a time, then for the report if none has failed.
+
+    Args:
+        run: Receives what became of the stages.
+        commands: Data set, or "report" -> arguments of `dvc repro`.
+        n_lanes: Number of data sets that are updated at the same time.
+
+    Returns:
+        Data set, or "report", that failed -> stage and reason.
+    """
+    datasets = [name for name in commands if name != "report"]
+    advance = start_progress("refresh", max(len(datasets), 1), "data sets that have ended")
+    task_runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=n_lanes)
+    with task_runner as lanes:
+
+        def submit(name: str) -> PrefectFuture[None]:
+            return lanes.submit(reproduce, {"name": name, "arguments": commands[name], "run": run})
+
+        try:
+            tasks = {name: submit(name) for name in datasets}
+            for ended in as_completed([*tasks.values()]):
+                ended.wait()  # sets its state
+                advance()
+            if "report" in commands and all(ended.state.is_completed() for ended in tasks.values()):
+                tasks["report"] = submit("report")
+                tasks["report"].wait()
+        finally:
+            run.stop()
+    return {name: str(ended.state.message) for name, ended in tasks.items() if not ended.state.is_completed()}
+
+
+def write_incomplete_report(failures: Mapping[str, str], params: Params) -> list[str]:
+    """Write and show the report outside of DVC, and mark the data sets that failed as missing.
+
+    Args:
+        failures: Data set or other task that failed -> reason.
+        params: Parameters of params.yaml.
+
+    Returns:
         Messages about the report.
     """
-    reasons = {stage.partition("@")[2]: f"{stage}: {reason}" for stage, reason in failed.items()}
-    unfinished = {stage.partition("@")[2] for stage in outdated}
-    missing = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
+    missing = {name: failures[name] for name in params.datasets if name in failures}
     if not missing:  # the report itself failed
         return []
     from flows.report import report  # noqa: PLC0415 - takes half a second, and most runs do not need it
 
     try:
         with hold_lock("report"):
-            read_dvc_stage("report").manifest.unlink(missing_ok=True)
             report(missing=missing)
-        _show_report()
+        show_report()
     except InputError as error:
         return [str(error)]
     return ["the report marks the missing data sets"]
 
 
-def stages_up_to(target: str) -> list[str]:
-    """List the stages that have to be up to date for a target: the target, and the stages before it.
+def show_stages(run: Refresh, targets: list[str]) -> None:
+    """Show an artifact with the outcome of each stage, and print the stages that were not up to date.
 
     Args:
-        target: A stage of dvc.yaml.
-
-    Returns:
-        Names of stages, the target last. The report needs every stage of every data set.
+        run: What became of the stages.
+        targets: Chosen stages; everything if empty.
     """
-    stage, _, dataset = target.partition("@")
-    if not dataset:
-        return [name for name in stage_names() if name != target] + [target]
-    dataset_stages = ("download", "train", "reliability")
-    return [f"{name}@{dataset}" for name in dataset_stages[: dataset_stages.index(stage) + 1]]
-
-
-def _run_and_show(
-    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
-) -> list[str]:
-    """Run DVC and show the outcomes of stages and the changes of results; return a message for each failure."""
-    exit_status = run_dvc(dvc_processes, output, targets, force, params, since)
-    outdated = processes.outdated_stages() if exit_status else set()
-    outcomes = stage_outcomes(since, outdated)
-    if targets:
-        needed: set[str] = set()
-        for target in targets:
-            needed.update(stages_up_to(target))
-        affected = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
-        _show_stages([outcome for outcome in outcomes if outcome.stage in needed | affected])
-    else:
-        _show_stages(outcomes)
-    show_failed_gates(list(params.datasets))
-    if exit_status:
-        failed = {outcome.stage: outcome.reason for outcome in outcomes if outcome.status == "failed"}
-        failures = [f"{stage}: {reason}" for stage, reason in failed.items()]
-        if not failures:
-            failures = ["DVC could not run a stage; see its message above"]
-        if not targets:
-            failures += _write_incomplete_report(failed, params, outdated)
-        if output.disk_full is not None:  # the cause of all other failures, thousands of lines further up
-            failures.insert(0, output.disk_full)
-        return failures
-    if not targets or "report" in targets:
-        _show_headline()
-        _show_report()
-    return []
-
-
-def _show_stages(outcomes: list[StageOutcome]) -> None:
-    """Show an artifact with the outcome of each stage, and print the stages that were not skipped."""
-    rows = [
-        {"stage": outcome.stage, "what": outcome.status, "seconds": outcome.seconds, "why": outcome.reason}
-        for outcome in outcomes
-    ]
-    create_table_artifact(rows, key="refresh-stages", description="Outcome of each stage, and why it ran.")
+    rows = []
     stages_by_outcome = defaultdict(list)
-    for outcome in outcomes:
-        stages_by_outcome[outcome.status, outcome.reason].append(outcome.stage)
-    for (status, reason), stages in stages_by_outcome.items():
-        if status != "skipped":
-            first_line = reason.splitlines()[0]  # the stage has printed the other lines
-            report_message(f"{', '.join(stages)} {status}: {first_line}")
-    skipped = [outcome.stage for outcome in outcomes if outcome.status == "skipped"]
-    if not skipped:
-        report_message("no stage was up to date")
-        return
-    report_message(f"{len(skipped)} of {len(outcomes)} stages were up to date")
-    get_run_logger().info("up to date: %s", ", ".join(skipped))
+    for stage in stage_names():
+        if targets and stage not in run.outcomes:
+            continue
+        outcome = run.outcomes.get(stage, "did not run" if stage in run.reasons else "up to date")
+        reason = "" if outcome == "up to date" else run.reasons.get(stage, "an earlier stage of it ran or failed")
+        rows.append({"stage": stage, "what": outcome, "why": reason})
+        stages_by_outcome[outcome, reason].append(stage)
+    create_table_artifact(rows, key="refresh-stages", description="Outcome of each stage, and why it ran.")
+    for (outcome, reason), stages in stages_by_outcome.items():
+        if reason:
+            report_message(f"{', '.join(stages)} {outcome}: {reason}")
+    up_to_date = stages_by_outcome["up to date", ""]
+    report_message(f"{len(up_to_date) or 'none'} of {len(rows)} stages were up to date")
 
 
 def show_failed_gates(datasets: list[str]) -> None:
@@ -292,14 +312,32 @@ def show_failed_gates(datasets: list[str]) -> None:
         create_table_artifact(rows, key="refresh-gates", description="Gates that failed: expectations and rows.")
 
 
-def _show_headline() -> None:
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested mappings with its dotted name.
+
+    Args:
+        value: Mapping or value.
+        name: Its name.
+
+    Yields:
+        Name and value.
+    """
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, inner_value in value.items():
+        yield from flatten(inner_value, f"{name}.{key}" if name else str(key))
+
+
+def show_headline() -> None:
     """Print how the headline numbers changed since the last complete report, and show an artifact with them."""
     try:
         before = dict(flatten(store.read_json(LAST_HEADLINE)))
     except InputError:  # missing or damaged
         before = {}
+    headline = store.read_json(store.REPORT / "metrics.json")
     rows = []
-    for name, value in flatten(store.read_json(store.REPORT / "metrics.json")):
+    for name, value in flatten(headline):
         if isinstance(value, int | float) and isinstance(before.get(name), int | float):
             rows.append({"number": name, "before": before[name], "now": value, "change": value - before[name]})
     changed = [row for row in rows if row["change"]]
@@ -310,9 +348,10 @@ def _show_headline() -> None:
         )
     for row in changed:
         report_message(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
+    atomic.write_json(LAST_HEADLINE, headline)
 
 
-def _show_report() -> None:
+def show_report() -> None:
     """Print the main table, the headline and the path of the report, and link the report as an artifact."""
     table_content = format_table(main_table, store.read_csv(store.REPORT / "main.csv"))
     headers = [name.replace("nll_correct", "nll").replace("_", " ") for name in table_content.columns]
@@ -328,20 +367,31 @@ def _show_report() -> None:
     report_message(f"report: {page}")
 
 
-def _refresh(dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
-    """Run the flow `refresh` with the processes of DVC in `dvc_processes`; start them if there are none yet."""
-    params = check_configuration(targets)
-    with hold_run_lock(), hold_lock("refresh", report=report_message) as since:
-        if not dvc_processes:
-            clean_up(since)
-        mark_crashed_runs()
-        failures = _run_and_show(dvc_processes, output, targets, force, params, since)
-        failures += find_outdated_maps(params.watched)
+def run_and_show(run: Refresh, targets: list[str], force: bool, params: Params) -> list[str]:
+    """Run DVC, and show the outcomes of the stages and the results.
+
+    Args:
+        run: Receives what became of the stages.
+        targets: Stages to run; everything if empty.
+        force: Whether stages that are up to date run too.
+        params: Parameters of params.yaml.
+
+    Returns:
+        A message for each failure. If a disk is full, it is the first one, since it causes others.
+    """
+    failures = run_stages(run, list_commands(targets, force, params, run.reasons), params.lanes)
+    show_stages(run, targets)
+    show_failed_gates(list(params.datasets))
     if failures:
-        raise RunFailed("\n  ".join(["the refresh failed:", *failures]))
+        messages = sorted(failures.values(), key=lambda message: not any(text in message for text in DISK_FULL))
+        return messages + ([] if targets else write_incomplete_report(failures, params))
+    if not targets or "report" in targets:
+        show_headline()
+        show_report()
+    return []
 
 
-@flow(flow_run_name="refresh", **HOOKS)
+@flow(flow_run_name="refresh")
 def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     """Bring all stages up to date, or only the chosen ones and the stages before them, then test the watched maps.
 
@@ -349,10 +399,23 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     reasons.
 
     Args:
-        targets: Stages of dvc.yaml; everything if empty.
+        targets: Stages of dvc.yaml, such as reliability@wands; everything if empty.
         force: Whether stages that are up to date run too.
+
+    Raises:
+        RunFailed: A stage failed, or a watched map no longer holds.
     """
-    _refresh([], StageOutput(), targets or [], force)
+    params = check_configuration(targets or [])
+    with hold_run_lock(), hold_lock("refresh", report=report_message) as lock:
+        mark_crashed_runs()
+        run_dvc.repair_files()
+        run_dvc.keep_lock_copy()
+        for record in store.failed_gates_file("").parent.glob("*.json"):  # of the last refresh
+            record.unlink(missing_ok=True)
+        failures = run_and_show(Refresh(lock, run_dvc.read_status()), targets or [], force, params)
+        failures += find_outdated_maps(params.watched)
+    if failures:
+        raise RunFailed("\n  ".join(["the refresh failed:", *failures]))
 
 
 def main(
@@ -365,23 +428,9 @@ def main(
     # SIGHUP means that the terminal was closed. DVC's processes are in other sessions, so they do not receive it.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, lambda received, _frame: sys.exit(128 + received))
-    targets = targets or []
-    dvc_processes: list[Process] = []
-    output = StageOutput()
-    params = check_configuration(targets)  # before a server starts
-
-    # Prefect stores the parameters of a flow in its database, so the processes cannot be parameters.
-    @flow(name="refresh", flow_run_name="refresh", **HOOKS)
-    def refresh_started(targets: list[str], force: bool) -> None:
-        _refresh(dvc_processes, output, targets, force)
-
-    with hold_lock("refresh") as since:
-        try:
-            clean_up(since)
-            with ensure_server(meanwhile=lambda: start_dvc(dvc_processes, output, targets, force, params)):
-                refresh_started(targets, force)
-        finally:
-            processes.end_groups(dvc_processes)
+    check_configuration(targets or [])  # before a server starts
+    with ensure_server():
+        refresh(targets or [], force)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Prefect flow `reliability`: calibrate, project, check and measure the fixed decisions of one data set."""
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +28,9 @@ from tasks.measure import bootstrap_intervals, compare_calibrators, measure, mea
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
-from tasks.records.measurements import FITTED_PER_MEMBER, average_members
-from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
+from tasks.results.measurements import FITTED_PER_MEMBER, average_members
+from tasks.results.values import SeedResults, display_name
 from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import compare, show_gates, show_metrics, write_runs
@@ -428,9 +427,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for sentence in sentences:
             print(f"{display_name(dataset, base.source)}: {sentence}")
         if params.dask.address is None:  # workers of a running scheduler store their fits on their own machines
-            files = stored_files(fit_states)
-            warn_not_stored(dataset, files)
-            record_use(files)
+            warn_not_stored(dataset, stored_files(fit_states))
 
 
 def stored_files(states: Iterable[State]) -> list[Path]:
@@ -460,19 +457,6 @@ def warn_not_stored(dataset: str, files: Sequence[Path]) -> None:
             f"{missing[0].parent}. The results are complete, but the next run fits these calibrators again. Make sure "
             "that the folder can be written and that the disk has free space."
         )
-
-
-def record_use(files: Iterable[Path]) -> None:
-    """Set the access time of stored fits to now. `flows.prune` removes fits by their access time.
-
-    Most systems do not update the access time when a file is read. The modification time does not change.
-
-    Args:
-        files: Files of stored fits.
-    """
-    for file in files:
-        with suppress(OSError):  # the file is missing, or belongs to another user
-            os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
 
 
 def main(

@@ -1,21 +1,18 @@
 """Command `python -m flows.serve`: serve the deployments of this project, their schedule and their forms.
 
-The deployments are the refresh with its schedule, runs of chosen data sets, and the commands of `relmap`. They use the
-Prefect API server in PREFECT_API_URL, or else one that this command starts. A form rejects invalid values before a run
-exists.
+The deployments are the refresh with its schedule, and runs of chosen data sets. They use the Prefect API server in
+PREFECT_API_URL, or else one that this command starts.
 """
 
 import asyncio
-import inspect
 import logging
 import signal
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from uuid import UUID
 
 import typer
-from prefect import Flow, flow, get_client, tags
+from prefect import flow, get_client, tags
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -32,42 +29,28 @@ from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Scheduled
-from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 
 from flows import ROOT
 from flows.engine import create_task_runner, hold_run_lock, mark_crashed_runs
-from flows.forms import (
-    DEFAULT_FOLDER,
-    RERANK_FLOWS,
-    CalibratorName,
-    Seed,
-    create_deployment,
-    describe_fields,
-    set_served_folder,
-)
-from flows.logs import log_output
-from flows.notifications import HOOKS
-from flows.refresh import main as refresh_command
 from flows.refresh import refresh
 from flows.server import ADDRESS_FILE, SECRET_FILE, create_prefect_home, find_server, serve_api
+from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from tasks.provenance.stage import run_command
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tasks.settings.params import Params, load_params
 
-LOG_FILE = STATE / "serve.log"  # output of runs
 DEFAULT_PORT = 4200
 POLL_SECONDS = 2  # until a requested run starts
-OPEN_HELP = "Require no secret: every user of this machine can then start runs, with your permissions."
+
+# The form offers the content of the registry, which the type checker does not know.
+CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
+Seed = Annotated[int, Field(ge=0)]
 
 
-@flow(
-    name="reliabilities",
-    flow_run_name=lambda: f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}",
-    **HOOKS,
-)
+@flow(name="reliabilities", flow_run_name=lambda: f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}")
 def reliabilities(
     datasets: Annotated[list[str], Field(min_length=1)],
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,
@@ -105,7 +88,7 @@ def reliabilities(
 
 
 def create_deployments(params: Params) -> list[RunnerDeployment]:
-    """Create all deployments: the refresh with its schedule, and the others on demand.
+    """Create all deployments: the refresh with its schedule, and the runs of chosen data sets on demand.
 
     Args:
         params: Parameters of params.yaml.
@@ -113,37 +96,12 @@ def create_deployments(params: Params) -> list[RunnerDeployment]:
     Returns:
         The deployments.
     """
-    refresh_options = inspect.signature(refresh_command).parameters.values()  # the command line has the help texts
-    describe_fields(refresh, refresh_options)
-    deployments = [
-        create_deployment(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1),
-        create_deployment(offer_datasets(params.datasets), "reliability"),
+    # typed as awaitables too, but synchronous code gets the deployments
+    deployments: list[Any] = [
+        refresh.to_deployment("refresh", cron=params.schedule.refresh, concurrency_limit=1),
+        reliabilities.to_deployment("reliability"),
     ]
-    for command_flow in RERANK_FLOWS:
-        deployments.append(create_deployment(command_flow, command_flow.name))
     return deployments
-
-
-def offer_datasets(datasets: Iterable[str]) -> Flow[..., None]:
-    """Copy the flow `reliabilities`, with a form that offers the given data sets.
-
-    The annotations of `reliabilities` cannot name them, because params.yaml is not read at import.
-
-    Args:
-        datasets: Keys of data sets.
-
-    Returns:
-        The flow.
-    """
-    restricted = reliabilities.with_options()
-    signature = inspect.signature(reliabilities)
-    field = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
-    parameters = dict(signature.parameters)
-    parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], field])
-    # Prefect made `parameters`, the schema of the form, from the signature when the flow was created.
-    restricted.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
-    restricted.parameters = parameter_schema(restricted)
-    return restricted
 
 
 def register_for_pool(deployments: Sequence[RunnerDeployment], pool: str) -> None:
@@ -167,18 +125,17 @@ def register_for_pool(deployments: Sequence[RunnerDeployment], pool: str) -> Non
     print(f"{names} now wait for a worker: `prefect worker start --pool {pool}`")
 
 
-def serve(deployments: Sequence[RunnerDeployment], port: int, open_to_all: bool) -> None:
+def serve(deployments: Sequence[RunnerDeployment], port: int) -> None:
     """Start requested and scheduled runs until Ctrl-C or SIGTERM, with a UI in the browser.
 
     Args:
         deployments: Deployments.
         port: Port of a new server.
-        open_to_all: Whether a new server requires no secret.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start this process with SIGINT ignored
     # SIGTERM is handled as Ctrl-C, so that the child processes end with either signal
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with log_output(LOG_FILE), serve_api(port, open_to_all) as url:
+    with serve_api(port) as url:
         n_crashed = mark_crashed_runs()
         if n_crashed:
             print(f"runs of killed processes, now marked as crashed: {n_crashed}")
@@ -226,7 +183,8 @@ class StoppableRunner(Runner):
     """Prefect runner that stops in the same way at Ctrl-C and SIGTERM.
 
     It cancels its runs, and ends their child processes. Prefect's own runner ends at Ctrl-C without informing the
-    server, which then shows the runs as running forever. At SIGTERM it ends before it has stopped everything.
+    server, which then shows the runs as running for ever. At SIGTERM it ends before it has stopped everything.
+    https://github.com/PrefectHQ/prefect/issues/16746 is the report.
     """
 
     async def __aenter__(self) -> Self:
@@ -278,17 +236,12 @@ def main(
     work_pool: Annotated[
         str | None, typer.Option(help="Register the deployments for the workers of this pool, and exit.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="The only folder to which the forms of the commands may write.")
-    ] = DEFAULT_FOLDER,
-    open_to_all: Annotated[bool, typer.Option("--open", help=OPEN_HELP)] = False,
 ) -> None:
     """Serve every deployment with a form, and the refresh on its schedule."""
     create_prefect_home()
     deployments = create_deployments(load_params())
-    set_served_folder(out)
     if work_pool is None:
-        serve(deployments, port, open_to_all)
+        serve(deployments, port)
     else:
         register_for_pool(deployments, work_pool)
 

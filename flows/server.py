@@ -1,11 +1,10 @@
-"""Prefect API server of this project, for `flows.serve` and for runs that find no other server.
+"""Prefect's API server for `flows.serve`, and for runs that find no other server.
 
-It listens on this machine only, requires a secret, and accepts only requests of its own page and of programs on this
-machine.
+It is `prefect server start` on this machine, which requires a random secret. Run as a command, this module is Prefect's
+command line with three additions (`main`).
 """
 
 import atexit
-import logging
 import os
 import secrets
 import signal
@@ -14,35 +13,28 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from contextlib import ExitStack, contextmanager, suppress
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import psutil
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
 from flows import PREFECT_HOME
-from flows.logs import SECONDS_FOR_LAST_LINES, log_lines
-from flows.pages import PageScript, SecurityHeaders
-from relmap.errors import InputError, escape_unprintable
+from flows.headers import SecurityHeaders
+from relmap.errors import InputError
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, make_private, read_json
 
-logger = logging.getLogger("flows.server")
 HOST = "127.0.0.1"  # other machines cannot reach it
-HTTP_PORT = 80
 ADDRESS_FILE = STATE / "server.json"  # address of the server of `flows.serve`, for runs in other terminals
-SECRET_FILE = STATE / "secret"  # secret that requests and the login page need
-LOG_FILE = STATE / "server.log"
-LOGIN_HINT = f"Enter the secret: the content of the file {SECRET_FILE} in this project's folder."
+SECRET_FILE = STATE / "secret"  # its secret
 
 HEALTH_TIMEOUT = 5.0  # seconds
 CONFIGURED_SERVER_TIMEOUT = 60.0  # seconds; the server in PREFECT_API_URL may be starting
@@ -50,10 +42,6 @@ MAX_START_SECONDS = 120.0  # of a new server; in a new PREFECT_HOME, it migrates
 HEALTH_POLL_SECONDS = 0.2
 SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
 SECRET_BYTES = 32
-CONNECTION_BACKLOG = 1024
-GRACEFUL_SHUTDOWN_SECONDS = 5
-READING_METHODS = {"GET", "HEAD", "OPTIONS"}
-POLICY_VIOLATION = 1008  # status of a closed WebSocket
 
 
 def is_api_available(api_url: str, timeout: float = HEALTH_TIMEOUT) -> bool:
@@ -74,23 +62,48 @@ def is_api_available(api_url: str, timeout: float = HEALTH_TIMEOUT) -> bool:
         return False
 
 
+def is_own_port(port: int) -> bool:
+    """Check whether a process of this user listens on a port of this machine.
+
+    Another user may take the port of a server that has ended, and would receive the secret.
+
+    Args:
+        port: Port of `HOST`.
+
+    Returns:
+        Whether all processes that listen there belong to this user.
+    """
+    listeners = []
+    for connection in psutil.net_connections("tcp4"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr == (HOST, port):
+            listeners.append(connection.pid)  # None: a process of another user, which this user cannot inspect
+    return bool(listeners) and all(_is_own_process(pid) for pid in listeners)
+
+
+def _is_own_process(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).uids().effective == os.geteuid())
+    return False
+
+
 def find_server() -> None:
     """Make this process use the server in PREFECT_API_URL, or else the running server of `flows.serve`, if any.
 
     An unreachable `PREFECT_API_URL` is reported and ignored, since a run can start its own server. The server of
-    `flows.serve` is ignored if this user cannot read its secret.
+    `flows.serve` is ignored if this user cannot read its secret, or if another user listens on its port.
     """
     configured_url = os.environ.get("PREFECT_API_URL")
     if configured_url is not None and not is_api_available(configured_url, timeout=CONFIGURED_SERVER_TIMEOUT):
         print(f"no Prefect API answers at {configured_url}: this run starts a server of its own")
         del os.environ["PREFECT_API_URL"]
-    if ADDRESS_FILE.exists() and is_lock_held(LOCKS / "serve.lock"):
+    if is_lock_held(LOCKS / "serve.lock") and ADDRESS_FILE.exists() and os.access(SECRET_FILE, os.R_OK):
         served_url = read_json(ADDRESS_FILE)["api_url"]
-        can_authenticate = not SECRET_FILE.exists() or os.access(SECRET_FILE, os.R_OK)
-        if configured_url in {None, served_url} and can_authenticate and is_api_available(served_url):
+        port = urlsplit(served_url).port
+        if configured_url in {None, served_url} and is_api_available(served_url) and port and is_own_port(port):
             os.environ["PREFECT_API_URL"] = served_url
-            if SECRET_FILE.exists():
-                os.environ["PREFECT_API_AUTH_STRING"] = SECRET_FILE.read_text()
+            os.environ["PREFECT_API_AUTH_STRING"] = SECRET_FILE.read_text()
     refresh_global_settings_context()  # Prefect read the environment when it was imported
 
 
@@ -135,7 +148,7 @@ def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[Non
         # Ended at exit, not with the block: the threads of Prefect send their last messages after the block.
         stack = ExitStack()
         atexit.register(stack.close)
-        stack.enter_context(_run_server(create_secret(), 0, temporary=True, meanwhile=meanwhile))
+        stack.enter_context(run_server(create_secret(), find_free_port(), temporary=True, meanwhile=meanwhile))
     else:
         meanwhile()
     try:
@@ -148,21 +161,20 @@ def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[Non
 
 
 @contextmanager
-def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
+def serve_api(port: int) -> Iterator[str]:
     """Provide a Prefect API inside the `with` block, and prevent a second `flows.serve` in this folder.
 
     The API is the one in PREFECT_API_URL, or else a new server on this machine.
 
     Args:
         port: Port of a new server.
-        open_to_all: Whether a new server requires no secret.
 
     Yields:
         Address of the API.
 
     Raises:
-        InputError: `flows.serve` is already running in this folder, or the port is in use.
-        RunFailed: The server does not start.
+        InputError: `flows.serve` is already running in this folder.
+        RunFailed: The server does not start, for example because its port is in use.
     """
     with hold_lock("serve", refusal="`flows.serve` is already running in this folder; stop it first"):
         _remove_server_files()  # left by a server that was killed
@@ -170,11 +182,10 @@ def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
         if "PREFECT_API_URL" in os.environ:
             yield os.environ["PREFECT_API_URL"]
             return
-        secret = None if open_to_all else create_secret()
-        with _run_server(secret, port) as url:
+        secret = create_secret()
+        with run_server(secret, port) as url:
             try:
-                if secret:
-                    write_secret(secret)
+                write_secret(secret)
                 write_json(ADDRESS_FILE, {"api_url": url})
                 yield url
             finally:
@@ -187,50 +198,46 @@ def _remove_server_files() -> None:
 
 
 @contextmanager
-def _run_server(
-    secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = _do_nothing
+def run_server(
+    secret: str, port: int, *, temporary: bool = False, meanwhile: Callable[[], object] = _do_nothing
 ) -> Iterator[str]:
-    """Run a server for this process inside the `with` block, and yield the address of its API.
+    """Run a server for this process inside the `with` block.
 
-    A temporary server has no page, and prints to the terminal instead of a log file.
+    Args:
+        secret: Secret that it requires.
+        port: Its port.
+        temporary: Whether it has neither a page nor schedules.
+        meanwhile: Function that is called while it starts.
+
+    Yields:
+        Address of its API.
+
+    Raises:
+        RunFailed: It does not start.
     """
-    with open_socket(port) as listener:
-        url = f"http://{HOST}:{listener.getsockname()[1]}/api"
-        process = _start_server(listener.fileno(), secret, temporary)
-    log_thread = None if process.stdout is None else log_lines(process.stdout, LOG_FILE)
-    with process:  # keeps the standard input of the server open; the server ends when this input is closed
+    url = f"http://{HOST}:{port}/api"
+    variables = {"PREFECT_SERVER_API_AUTH_STRING": secret}  # not an option: other users can read command lines
+    if temporary:
+        variables["PREFECT__SERVER_EPHEMERAL"] = "1"  # as Prefect starts its own temporary servers
+    process = Popen(  # noqa: S603 - fixed command
+        [sys.executable, "-m", "flows.server", "server", "start", "--host", HOST, "--port", str(port)],
+        stdin=PIPE,  # stays open until this process ends
+        stdout=DEVNULL,  # a welcome; errors are printed to standard error
+        env=os.environ | variables,
+        start_new_session=True,  # Ctrl-C does not end it; this process ends it after all others
+    )
+    with process:
         try:
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
                 meanwhile()
-                wait_until_healthy(process, url)
+                wait_until_healthy(process, port)
                 yield url
         finally:
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(SECONDS_BEFORE_KILL)
             except TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-            if log_thread is not None:
-                log_thread.join(SECONDS_FOR_LAST_LINES)
-
-
-def _start_server(socket_number: int, secret: str | None, temporary: bool) -> Popen[bytes]:
-    """Start a server in its own session, so that Ctrl-C does not end it. This process ends it after all others."""
-    command = [sys.executable, "-m", "flows.server", str(socket_number)]
-    if temporary:
-        command.append("temporary")
-    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
-    if secret:
-        environment["PREFECT_SERVER_API_AUTH_STRING"] = secret  # other users can read command lines
-    return Popen(  # noqa: S603 - fixed command
-        command,
-        stdin=PIPE,
-        stdout=None if temporary else PIPE,
-        stderr=None if temporary else STDOUT,
-        env=environment,
-        pass_fds=[socket_number],
-        start_new_session=True,
-    )
+                process.kill()
 
 
 def create_secret() -> str:
@@ -252,116 +259,48 @@ def write_secret(secret: str) -> None:
     SECRET_FILE.write_text(secret)
 
 
-def open_socket(port: int) -> socket.socket:
-    """Open a listening socket, so that no other program can take the port.
-
-    Args:
-        port: Port; 0 for any free one.
+def find_free_port() -> int:
+    """Find a port that no program uses at the moment.
 
     Returns:
-        The socket.
-
-    Raises:
-        InputError: Another program uses the port.
+        The port.
     """
-    try:
-        return socket.create_server((HOST, port), backlog=CONNECTION_BACKLOG)
-    except OSError as error:
-        raise InputError(
-            f"port {port} of {HOST} cannot be used ({os.strerror(error.errno or 0)}); choose another one with --port, "
-            f"or, if a Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
-        ) from None
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
-def wait_until_healthy(process: Popen[bytes], url: str) -> None:
-    """Wait until a server answers.
+def wait_until_healthy(process: Popen[bytes], port: int) -> None:
+    """Wait until a server answers on its port, and check that the port does not belong to another user.
 
     Args:
         process: Process of the server.
-        url: Address of its API.
+        port: Its port.
 
     Raises:
-        RunFailed: The process ended, or the server does not answer for too long.
+        RunFailed: The process ended, another user has the port, or the server does not answer for too long.
     """
+    url = f"http://{HOST}:{port}/api"
     deadline = time.monotonic() + MAX_START_SECONDS
-    while not is_api_available(url):
+    while not (is_api_available(url) and is_own_port(port)):
         if process.poll() is not None:
             raise RunFailed(
-                f"the Prefect server ended with status {process.returncode}; see the output above or {LOG_FILE}"
+                f"the Prefect server ended with status {process.returncode}; if another program uses port {port}, "
+                f"choose another one with --port, or, if it is a Prefect server, set PREFECT_API_URL={url}"
             )
         if time.monotonic() > deadline:
-            raise RunFailed(
-                f"the Prefect server at {url} did not answer for {MAX_START_SECONDS:.0f} seconds; see the output above "
-                f"or {LOG_FILE}"
-            )
+            raise RunFailed(f"the Prefect server at {url} did not answer for {MAX_START_SECONDS:.0f} seconds")
         time.sleep(HEALTH_POLL_SECONDS)
 
 
 def end_with_parent() -> None:
-    """Wait until the standard input is closed, which means that the parent process has ended; then end this process."""
+    """Wait until the standard input is closed, which means that the parent process has ended; then end this process.
+
+    Prefect's own servers, also temporary ones, outlive a parent that was killed.
+    """
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-class OriginGuard:
-    """ASGI application that forwards a request only if it names this server and comes from no other origin.
-
-    Prefect checks neither Host nor Origin, accepts WebSockets from any page, and parses a body without a Content-Type
-    as JSON. A page of another origin could therefore start runs, and change their code, with requests that browsers
-    send without first asking the server. A forwarded port (ssh -L) must have the same number on both sides, since the
-    accepted host names include the port.
-    """
-
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        """Wrap an application.
-
-        Args:
-            app: Application that receives the accepted requests.
-            port: Port of the server.
-        """
-        self.app = app
-        names = ("127.0.0.1", "localhost")
-        self.hosts = {f"{name}:{port}" for name in names}
-        if port == HTTP_PORT:
-            self.hosts.update(names)  # browsers omit this port
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward or refuse a request.
-
-        Args:
-            scope: Connection.
-            receive: Receives messages of the client.
-            send: Sends messages to the client.
-        """
-        app = self.app
-        reason = self._refusal(scope) if scope["type"] in {"http", "websocket"} else None
-        if reason is not None and scope["type"] == "http":
-            app = PlainTextResponse(f"{reason}\n", 403)
-        elif reason is not None:
-            app = WebSocketClose(POLICY_VIOLATION, reason)
-        await app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> str | None:
-        """Return the reason to refuse a request; None to accept it."""
-        headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or hosts[0] not in self.hosts:
-            return f"this server accepts requests for {' or '.join(sorted(self.hosts))} only"
-        if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
-            return "this server accepts no requests from pages of other origins"
-        # "none" is sent for a typed address or a bookmark
-        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
-            return "this server accepts neither requests nor links from pages of other origins; type its address"
-        if scope["type"] == "http" and scope["method"] not in READING_METHODS and _has_body(headers):
-            content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if content_type != "application/json":
-                return "this server accepts only content of type application/json"
-        return None
-
-
-def _has_body(headers: Headers) -> bool:
-    """Check whether a request has a body. Some writing requests of Prefect's client and page have none."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+    time.sleep(SECONDS_BEFORE_KILL)  # the server waits for open connections
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def serialize_transactions() -> None:
@@ -369,7 +308,7 @@ def serialize_transactions() -> None:
 
     By default most transactions begin as readers. If one writes after another transaction has written, it fails at
     once with "database is locked", regardless of the timeout. With the lock from the start it waits for up to 60
-    seconds.
+    seconds. Of 100 simultaneous requests for a new run, 74 to 95 were answered with 503 without the lock, none with it.
     """
     from prefect.server.database.configurations import AioSqliteConfiguration  # noqa: PLC0415 - takes a second
 
@@ -381,88 +320,17 @@ def serialize_transactions() -> None:
     AioSqliteConfiguration.begin_transaction = begin_with_write_lock  # type: ignore[assignment, method-assign]
 
 
-class RejectionLog:
-    """ASGI application that logs each rejected request.
-
-    Reading something that does not exist is not a rejection: Prefect's client checks existence in this way.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application.
-
-        Args:
-            app: Application that answers the requests.
-        """
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request, and log its status if it is rejected.
-
-        Args:
-            scope: Connection.
-            receive: Receives messages of the client.
-            send: Sends messages to the client.
-        """
-
-        async def send_and_log(message: Message) -> None:
-            if message["type"] == "http.response.start" and is_rejection(scope["method"], message["status"]):
-                path = escape_unprintable(scope["path"])
-                logger.warning("%s %s was rejected with status %d", scope["method"], path, message["status"])
-            await send(message)
-
-        await self.app(scope, receive, send_and_log if scope["type"] == "http" else send)
-
-
-def is_rejection(method: str, status: int) -> bool:
-    """Check whether a status means that a request was refused, and not only that nothing was found.
-
-    Args:
-        method: HTTP method.
-        status: HTTP status.
-
-    Returns:
-        Whether the request was refused.
-    """
-    if status >= 500 or status in {401, 403, 429}:
-        return True
-    return status >= 400 and method not in READING_METHODS
-
-
-def add_protection(app: ASGIApp, port: int) -> ASGIApp:
-    """Wrap Prefect's application in the security layers of this project.
-
-    Args:
-        app: Prefect's application.
-        port: Port of the server.
-
-    Returns:
-        The wrapped application.
-    """
-    return SecurityHeaders(RejectionLog(OriginGuard(PageScript(app, LOGIN_HINT), port)))
-
-
-def main(socket_number: int, temporary: bool) -> None:
-    """Serve on a socket that the parent process has opened.
-
-    Args:
-        socket_number: File descriptor of the socket.
-        temporary: Whether the server has neither a page nor schedules.
-    """
-    import uvicorn  # noqa: PLC0415 - only the process of the server needs it
-    from prefect.server.api.server import create_app  # noqa: PLC0415
+def main() -> None:
+    """Run Prefect's command line, with a server that waits for the database, sends headers and ends with its parent."""
+    from prefect.cli import app  # noqa: PLC0415 - only the process of the server needs it
+    from prefect.server.api import server  # noqa: PLC0415
 
     Thread(target=end_with_parent, daemon=True).start()
-    with socket.socket(fileno=socket_number) as listener:
-        serialize_transactions()
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-        app = add_protection(create_app(final=True, ephemeral=temporary), listener.getsockname()[1])
-        config = uvicorn.Config(
-            app, log_level="warning", timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS, lifespan="on"
-        )
-        server = uvicorn.Server(config)
-        server.run(sockets=[listener])
-    sys.exit(None if server.started else "the server did not start")
+    serialize_transactions()
+    create_app = server.create_app
+    server.create_app = lambda **options: SecurityHeaders(create_app(**options))  # type: ignore[assignment]
+    app()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:] == ["temporary"])
+    main()

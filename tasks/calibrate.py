@@ -17,7 +17,7 @@ from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.io.hashing import sha256_of_arrays
 from relmap.projection import rows as splits
 from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
-from tasks.records.results import CalibratorFit
+from tasks.results.values import CalibratorFit
 
 # gzip has a checksum, so a damaged file is an error, and the fit is repeated. Without a checksum, a damaged pickle may
 # load with other values.

@@ -13,8 +13,9 @@ from typing import Any
 
 from relmap.errors import InputError
 from relmap.io.atomic import temporary_path, write_json
+from relmap.io.hashing import sha256_of_file
 from tasks.datasets import base, find_declared_dataset
-from tasks.provenance import manifest, stage
+from tasks.provenance import stage
 from tasks.records.store import raw_folder, read_json
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import load_params
@@ -161,10 +162,10 @@ def _find_in_mirror(name: str, dataset: base.Dataset, mirror: Path) -> Path:
 def _list_files(folder: Path) -> list[dict[str, Any]]:
     """List path, size and SHA-256 of the raw files in a folder."""
     files = []
-    for path, hashed_file in manifest.hash_files([folder]).items():
-        relative_path = Path(path).relative_to(folder).as_posix()
-        if relative_path != INDEX:
-            files.append({"path": relative_path, **hashed_file.model_dump()})
+    for file in sorted(folder.rglob("*")):
+        path = file.relative_to(folder).as_posix()
+        if file.is_file() and path != INDEX:
+            files.append({"path": path, "size": file.stat().st_size, "sha256": sha256_of_file(file)})
     return files
 
 

@@ -17,7 +17,8 @@ from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, select_validation_rows
 from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.settings import MetricParams
-from tasks.records.measurements import (
+from tasks.records.store import Base, base_folder, read_base
+from tasks.results.measurements import (
     FITTED_PER_MEMBER,
     Measurement,
     average_calibrated_members,
@@ -26,7 +27,7 @@ from tasks.records.measurements import (
     compute_metrics,
     find_affected_metrics,
 )
-from tasks.records.results import (
+from tasks.results.values import (
     METRICS_SCHEMA,
     RIVALS_SCHEMA,
     SENSITIVITY_SCHEMA,
@@ -35,7 +36,6 @@ from tasks.records.results import (
     ProjectedDecisions,
     SeedResults,
 )
-from tasks.records.store import Base, base_folder, read_base
 from tasks.settings.params import Params
 
 

@@ -10,7 +10,7 @@ from relmap.projection.mrp import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, ValidationRows, measure_optimality_gap
 from relmap.projection.simplex import project_simplex
-from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
+from tasks.results.values import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
 
 

@@ -16,11 +16,11 @@ from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import draw_all
 from tasks.figures.overview import overview_picture
 from tasks.page import page
-from tasks.provenance import checkout, manifest
+from tasks.provenance import checkout, dvc_stages, versions
 from tasks.records import store
-from tasks.records.comparison import compare_dataset, describe_change
-from tasks.records.results import FAILED, display_name
 from tasks.records.store import REPORT, read_json, read_parquet
+from tasks.results.comparison import compare_dataset, describe_change
+from tasks.results.values import FAILED, display_name
 from tasks.settings.params import Params
 from tasks.tables import TABLES
 from tasks.tables.display import format_table, render_latex
@@ -206,7 +206,10 @@ def write_page(
             if facts["source"] == "simulated"
         ],
         provenance=page.describe_provenance(
-            runs.facts, commit=checkout.describe_commit(), versions=manifest.library_versions()
+            runs.facts,
+            commit=checkout.describe_commit(),
+            digests=dvc_stages.read_recorded_digests(),
+            versions=versions.library_versions(),
         ),
     )
     path = folder / "index.html"

@@ -302,7 +302,9 @@ def _count_rows(dataset: base.Dataset, pairs: PairsBySplit) -> dict[str, dict[st
         groups[split] = part["group"].n_unique()
         class_counts[split] = counts.tolist()
         shares = ", ".join(f"{share:.4f}" for share in counts / counts.sum())
-        logger.info("%s: %d rows, %d groups, class shares %s", split, len(part), groups[split], shares)
+        logger.info(
+            "%s, %s: %d rows, %d groups, class shares %s", dataset.name, split, len(part), groups[split], shares
+        )
     return {"rows": rows, "groups": groups, "class_counts": class_counts}
 
 

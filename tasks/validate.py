@@ -12,8 +12,8 @@ from prefect import task
 from relmap.decisions import decide
 from tasks.expectations.invariants import CheckedRun, check_unchanged
 from tasks.expectations.pairs import check_pairs
-from tasks.records.results import CalibratorFit, SeedResults
 from tasks.records.store import base_folder, read_base, read_parquet
+from tasks.results.values import CalibratorFit, SeedResults
 
 
 @task(task_run_name="check_inputs/{dataset}")

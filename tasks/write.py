@@ -15,10 +15,10 @@ from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.mrp import Curves
 from tasks.expectations.check import list_failed_expectations
-from tasks.provenance.manifest import library_versions
-from tasks.records.comparison import describe_comparison, summarize_datasets
-from tasks.records.results import ProjectedDecisions, SeedResults, display_name
+from tasks.provenance.versions import library_versions
 from tasks.records.store import Base, base_folder, read_json, read_parquet
+from tasks.results.comparison import describe_comparison, summarize_datasets
+from tasks.results.values import ProjectedDecisions, SeedResults, display_name
 from tasks.settings.params import Params
 
 MAX_SCORED_ROWS = 50_000  # scores.parquet contains a sample of this size if there are more test rows

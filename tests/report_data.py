@@ -21,10 +21,10 @@ from relmap.projection.registry import PIPELINE_VARIANTS
 from relmap.report.figure import Results
 from relmap.settings import METRIC_DEFAULTS
 from tasks.figures import draw_all
-from tasks.records import results
-from tasks.records.results import AVERAGE, SIMPLEX, display_name
 from tasks.records.splits import SPLITS
 from tasks.records.store import REPORT, base_folder, failed_gates_file, runs_folder
+from tasks.results import values
+from tasks.results.values import AVERAGE, SIMPLEX, display_name
 from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
 KNOTS = np.linspace(0, 1, 6)
@@ -38,14 +38,14 @@ INCONCLUSIVE = (-0.02, 0.01)
 IMPROVEMENTS = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 QUANTITIES = ("before", "after", "delta")
 SCHEMAS = {  # field of `Runs` -> columns after `dataset` and `source`
-    "metrics": results.METRICS_SCHEMA,
+    "metrics": values.METRICS_SCHEMA,
     "intervals": {
         **dict.fromkeys(("calibrator", "metric", "quantity"), pl.String),
         **dict.fromkeys(("value", "standard_error", "low", "high", "p"), pl.Float64),
         "groups": pl.Int64,
     },
-    "rivals": results.RIVALS_SCHEMA,
-    "sensitivity": results.SENSITIVITY_SCHEMA,
+    "rivals": values.RIVALS_SCHEMA,
+    "sensitivity": values.SENSITIVITY_SCHEMA,
 }
 Changes = Mapping[str, tuple[float, float] | None]  # metric -> interval of its change
 
@@ -159,8 +159,8 @@ def make_results(
         lattices.append(
             {"calibrator": calibrator, "seed": seed, "variant": "mrp", "knots": KNOTS.tolist(), "curves": curves}
         )
-        for variant, values in make_metrics(decision, truth, confidence, variant_logits).items():
-            for metric, value in values.items():
+        for variant, by_metric in make_metrics(decision, truth, confidence, variant_logits).items():
+            for metric, value in by_metric.items():
                 metrics.append((name, source, calibrator, seed, variant, metric, value))
     simplex = scores[0].select("row", "label", "decision", "calibrator", "seed", "reliability")
     return DatasetResults(

@@ -71,9 +71,9 @@ ADDITIONS = (
 INSPECT_ADDITIONS = """
 import json, typing
 from typer.testing import CliRunner
-from flows import forms
+from flows import serve
 from relmap import cli as rerank
-from tasks.records.measurements import RESAMPLED_METRICS
+from tasks.results.measurements import RESAMPLED_METRICS
 from tests.report_data import make_results, write_report
 
 import numpy as np
@@ -92,7 +92,7 @@ print(json.dumps({
     "measured": fitted.evaluate(logits + 0.1, labels).to_dict()["metrics"]["errors_left"]["change"],
     "page": str(write_report([make_results(calibrators=("uncal", "doubled"))])),
     "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
-    "forms": [*typing.get_args(forms.CalibratorName), *typing.get_args(forms.VariantName)],
+    "form": typing.get_args(serve.CalibratorName),
     "bounded": RESAMPLED_METRICS,
 }))
 """
@@ -134,7 +134,7 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
         assert not [name for name in names if name not in text], file
     for name in ("doubled", "as_it_was"):
         assert name in shown["help"]
-        assert name in shown["forms"]
+        assert name in shown["form"]
     assert "errors_left" in shown["bounded"]
     assert shown["loaded"] == "AsItWas"
     assert shown["difference"] < 1e-12

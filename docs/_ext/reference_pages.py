@@ -30,7 +30,7 @@ from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.registry import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.simulation.predictions import simulate_predictions
-from tasks.records import results
+from tasks.results import values
 from tasks.settings.params import Params
 from tasks.tables import TABLES
 from tasks.tables.differences import KIND_TITLES, differences_of_kind, summarize_differences
@@ -319,7 +319,7 @@ def empty_runs() -> Runs:
         **dict.fromkeys(("value", "standard_error", "low", "high", "p"), pl.Float64),
         "groups": pl.Int64,
     }
-    schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
+    schemas = [values.METRICS_SCHEMA, intervals, values.RIVALS_SCHEMA, values.SENSITIVITY_SCHEMA]
     frames = [pl.DataFrame(schema={"dataset": pl.String, "source": pl.String, **schema}) for schema in schemas]
     return Runs(*frames, (), (), PAPER_CALIBRATORS, {})
 

@@ -15,7 +15,7 @@ import scipy
 
 from relmap.metrics.probability import accuracy, ece
 from tasks.expectations.check import Check, make_expectation, make_range_expectations, run_gate
-from tasks.records.results import ProjectedDecisions
+from tasks.results.values import ProjectedDecisions
 
 MAX_KKT_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, for a minimum to count as found
 REMEDY = (

@@ -8,7 +8,7 @@ import polars as pl
 from relmap.metrics.registry import METRICS
 from relmap.projection.registry import VARIANTS, variants_with_role
 from relmap.report.figure import ROWS, Drawing, Results, css_color, figure, page_spec, tooltips
-from tasks.records.results import SIMPLEX
+from tasks.results.values import SIMPLEX
 
 METRIC_TITLES = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
 PANEL_WIDTH = 260

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE
 from relmap.report.figure import FEW_ROWS, MIN_FIT_ROWS, DrawnFigure
 from relmap.report.html import render_page, template_environment, vega_script
-from tasks.records.results import FAILED, display_name
-from tasks.records.store import base_folder
+from tasks.records.store import base_folder, runs_folder
+from tasks.results.values import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import format_table
 from tasks.tables.overview import COLUMN_TITLES
@@ -233,13 +233,14 @@ def describe_facts(facts: Mapping[str, Any], labels_with_few_rows: Sequence[str]
 
 
 def describe_provenance(
-    facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
+    facts: Sequence[Mapping[str, Any]], *, commit: str, digests: Mapping[str, str], versions: Mapping[str, str]
 ) -> dict[str, str]:
     """Describe the origin of data and code of a report.
 
     Args:
         facts: Content of the base.json of each data set.
         commit: Commit of the code.
+        digests: Path of an output in dvc.lock -> its MD5 sum.
         versions: Library -> version.
 
     Returns:
@@ -251,6 +252,8 @@ def describe_provenance(
         parts = [fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence")]
         if fact.get("preset"):
             parts.append(f"preset {fact['preset']}")
+        for folder in (base_folder(fact["dataset"]), runs_folder(fact["dataset"])):
+            parts.append(f"{folder}: {digests.get(str(folder), 'not in dvc.lock')}")
         description = "; ".join(str(part) for part in parts if part)
         provenance[display_name(fact["dataset"], fact["source"])] = description
     libraries = [f"{name} {versions[name]}" for name in LIBRARIES if name in versions]

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from relmap.errors import InputError
-from tasks.records.store import manifest_file
 from tasks.settings.params import PARAMS_FILE, load_params
 
 DVC_FILE = Path("dvc.yaml")
+LOCK_FILE = Path("dvc.lock")  # DVC's record of what ran on what
 CODE_FOLDERS = ("flows", "tasks", "relmap")
 
 
@@ -23,23 +23,19 @@ class DvcStage:
 
     Attributes:
         name: Name of the stage in DVC, such as `train@wands` or `report`.
-        command: Command that DVC runs.
         inputs: Data files and folders that the stage reads.
         code: Code files and folders that the stage runs.
         parameters: Dotted name in params.yaml -> value.
-        outputs: Files and folders that the stage writes, without its manifest.
+        outputs: Files and folders that the stage writes.
         persistent_outputs: Outputs that DVC keeps before a run, so that the run can continue from them.
-        manifest: Manifest that the stage writes.
     """
 
     name: str
-    command: str
     inputs: tuple[Path, ...]
     code: tuple[Path, ...]
     parameters: Mapping[str, Any]
     outputs: tuple[Path, ...]
     persistent_outputs: tuple[Path, ...]
-    manifest: Path
 
 
 def read_dvc_stage(name: str) -> DvcStage:
@@ -75,17 +71,14 @@ def read_dvc_stage(name: str) -> DvcStage:
             outputs.append(output)
             if options.get("persist"):
                 persistent_outputs.append(output)
-    manifest = manifest_file(dataset, kind)
     parameter_names = [fill_in(parameter) for parameter in declaration.get("params", [])]
     return DvcStage(
         name=name,
-        command=fill_in(declaration["cmd"]),
         inputs=tuple(path for path in dependencies if path.parts[0] not in CODE_FOLDERS),
         code=tuple(path for path in dependencies if path.parts[0] in CODE_FOLDERS),
         parameters={parameter: _look_up(params, parameter) for parameter in parameter_names},
-        outputs=tuple(path for path in outputs if path != manifest),
+        outputs=tuple(outputs),
         persistent_outputs=tuple(persistent_outputs),
-        manifest=manifest,
     )
 
 
@@ -123,3 +116,15 @@ def _look_up(params: Mapping[str, Any], dotted_name: str) -> Any:
     for key in dotted_name.split("."):
         value = value[key]
     return value
+
+
+def read_recorded_digests() -> dict[str, str]:
+    """Read the MD5 sums of the outputs of all stages from dvc.lock.
+
+    Returns:
+        Path of an output -> MD5 sum, as DVC computes it for a file or a folder; empty if there is no dvc.lock.
+    """
+    if not LOCK_FILE.exists():
+        return {}
+    stages = yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"]
+    return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", [])}

@@ -1,5 +1,6 @@
-"""Locks between the processes of this machine. A lock ends with the process that holds it."""
+"""Locks between the processes of this machine. A lock ends with the processes that hold it."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -7,10 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from relmap import errors
-from relmap.io import atomic
 from tasks.records import store
 
 LOCKS = store.STATE / "locks"
@@ -22,9 +20,9 @@ def _print_to_stderr(message: str) -> None:
 
 @contextmanager
 def hold_lock(
-    name: str, refusal: str | None = None, report: Callable[[str], None] = _print_to_stderr
-) -> Iterator[datetime]:
-    """Hold a lock of this project. The process that holds it can acquire it again.
+    name: str, refusal: str | None = None, report: Callable[[str], object] = _print_to_stderr
+) -> Iterator[int]:
+    """Hold a lock of this project inside the `with` block.
 
     If another process holds the lock, report which one and wait for it, or raise an error.
 
@@ -34,28 +32,26 @@ def hold_lock(
         report: Receives the message about the process that holds the lock. By default it is printed to standard error.
 
     Yields:
-        Time since when this process holds the lock.
+        Descriptor of the lock. A process that inherits it also holds the lock, until it ends.
 
     Raises:
         InputError: Another process holds the lock, and there is a `refusal`.
     """
     LOCKS.mkdir(parents=True, exist_ok=True)
     store.make_private()
-    lock = FileLock(LOCKS / f"{name}.lock", is_singleton=True, thread_local=False)
-    holder_file = LOCKS / f"{name}.json"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if refusal is not None:
-            raise errors.InputError(refusal) from None
-        report(f"{name} is waiting: {_describe_holder(holder_file)}")
-        lock.acquire()
-    try:
-        if lock.lock_counter == 1:
-            atomic.write_json(holder_file, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
-        yield datetime.fromisoformat(store.read_json(holder_file)["since"])
-    finally:
-        lock.release()
+    with (LOCKS / f"{name}.lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if refusal is not None:
+                raise errors.InputError(refusal) from None
+            file.seek(0)
+            report(f"{name} is waiting: {file.read() or 'another process holds this lock'}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} has been running it since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
+        file.flush()
+        yield file.fileno()
 
 
 def is_lock_held(lock: Path) -> bool:
@@ -67,20 +63,11 @@ def is_lock_held(lock: Path) -> bool:
     Args:
         lock: Lock file.
     """
-    if not lock.exists():
-        return False
     try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
     except OSError:
         return False
-
-
-def _describe_holder(holder_file: Path) -> str:
-    try:
-        holder = store.read_json(holder_file)
-    except errors.InputError:  # the process may have ended, or not written its file yet
-        return "another process holds this lock"
-    return f"process {holder['process']} has been running it since {holder['since'].partition('.')[0]} UTC"
+    return False

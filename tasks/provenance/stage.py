@@ -1,135 +1,78 @@
-"""Run a stage: lock it, verify that its inputs do not change meanwhile, and record what happened."""
+"""Run a stage: lock it, remove what an earlier run left, and verify that its inputs do not change meanwhile."""
 
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import psutil
 import typer
-import yaml
-from pydantic import BaseModel, ValidationError
 
 from relmap.errors import InputError, escape_unprintable
-from relmap.io.atomic import remove_path, write_json
+from relmap.io.atomic import remove_path
 from tasks.provenance.dvc_stages import DvcStage, read_dvc_stage
 from tasks.provenance.lock import hold_lock
-from tasks.provenance.manifest import (
-    Manifest,
-    build_current_manifest,
-    build_manifest,
-    explain_run,
-    hash_files,
-    list_changes,
-    read_manifest,
-    write_manifest,
-)
 from tasks.records.errors import RunFailed
-from tasks.records.store import STATE, read_json
 from tasks.settings.params import load_params
 
-RECORDS = STATE / "stages"  # record of the last run of each stage on this machine
-# Manifest of the last finished run of each stage. DVC removes the manifest that is an output before a stage runs.
-LAST_MANIFESTS = STATE / "manifests"
-DVC_LOCK = Path("dvc.lock")
-DVC_CACHE = Path(".dvc/cache/files/md5")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
-REASON_UNKNOWN = "the run ended before the reason was known"
-
-
-class StageRecord(BaseModel):
-    """Record of the last run of a stage on this machine.
-
-    Attributes:
-        stage: Name of the stage in DVC.
-        process: Process number.
-        started: Start of the run.
-        why: What had changed since the last state of the stage.
-        outcome: State of the run.
-        ended: End of the run.
-        reason: Reason of a failure.
-    """
-
-    stage: str
-    process: int
-    started: datetime
-    why: str = REASON_UNKNOWN
-    outcome: Literal["running", "finished", "failed"] = "running"
-    ended: datetime | None = None
-    reason: str | None = None
-
-    @property
-    def reason_known(self) -> bool:
-        """Whether the reason for the run is known yet."""
-        return self.why != REASON_UNKNOWN
-
-    def write(self) -> None:
-        """Write the record to its file."""
-        write_json(RECORDS / f"{self.stage}.json", self.model_dump(mode="json"))
-
-
-def read_record(stage: str) -> StageRecord | None:
-    """Read the record of a stage; return None if it is missing or incomplete.
-
-    Args:
-        stage: Name of the stage in DVC.
-    """
-    try:
-        return StageRecord.model_validate(read_json(RECORDS / f"{stage}.json"))
-    except (InputError, ValidationError):
-        return None
+IGNORED_NAMES = {"__pycache__", ".pyc", ".partial"}  # folders and suffixes of files that are no inputs
+State = dict[str, object]  # file or parameter -> what tells that it changed
 
 
 @contextmanager
-def run_stage(name: str) -> Iterator[StageRecord]:
-    """Run a stage inside a `with` block: hold its lock, hash what it reads before and after, write its manifest.
+def run_stage(name: str) -> Iterator[None]:
+    """Run a stage inside a `with` block: hold its lock, and check that its inputs did not change.
+
+    The lock is needed because DVC ignores the lock of a process that was killed, whose stage may still be running.
 
     Args:
         name: Name of the stage in DVC.
 
     Yields:
-        Record of the run, which is also stored in `data/.state/stages/`.
+        Nothing.
 
     Raises:
         InputError: An input, a parameter or the code changed during the run. Without this error, DVC would treat the
             outputs as results of the new version.
     """
-    # Code is hashed before the process waits for the lock, since Python has imported it already.
-    code = hash_files(read_dvc_stage(name).code, ".py")
-    with hold_lock(name) as since:
+    # Code is looked at before the process waits for the lock, since Python has imported it already.
+    code = _file_states(read_dvc_stage(name).code)
+    with hold_lock(name):
         stage = read_dvc_stage(name)
-        record = StageRecord(stage=name, process=os.getpid(), started=since)
-        record.write()
-        try:
-            _remove_outputs(stage)
-            before = build_manifest(stage, inputs=hash_files(stage.inputs), code=code, outputs={})
-            record.why = explain_run(_read_last_manifest(stage), before)
-            record.write()
-            with _time_limit(record, load_params().stage_minutes):
-                yield record
-            after = build_current_manifest(read_dvc_stage(name))
-            changes = list_changes(before, after)
-            if changes:
-                raise InputError(
-                    f"{'; '.join(changes)}: these files or parameters changed while {name} was running, so its outputs "
-                    "belong to neither version; run it again"
-                )
-            write_manifest(after, stage.manifest, LAST_MANIFESTS / f"{name}.json")
-            record.outcome = "finished"
-        finally:
-            error = sys.exception()
-            if record.outcome == "running" and error is not None:
-                is_explained = isinstance(error, InputError | RunFailed)
-                record.outcome = "failed"
-                record.reason = str(error) if is_explained else f"{type(error).__name__}: {error}"
-            record.ended = datetime.now(UTC)
-            record.write()
+        _remove_outputs(stage)
+        before = code | _input_states(stage)
+        with _time_limit(name, load_params().stage_minutes):
+            yield
+        stage = read_dvc_stage(name)
+        after = _file_states(stage.code) | _input_states(stage)
+        changed = sorted(key for key in before | after if before.get(key) != after.get(key))
+        if changed:
+            raise InputError(
+                f"{', '.join(changed)}: these files or parameters changed while {name} was running, so its outputs "
+                "belong to neither version; run it again"
+            )
+
+
+def _file_states(paths: Iterable[Path]) -> State:
+    """Return the size and the modification time of files, and of the files in folders."""
+    states: State = {}
+    for path in paths:
+        for file in [path] if path.is_file() else path.rglob("*"):
+            if file.is_file() and IGNORED_NAMES.isdisjoint({*file.parts, file.suffix}):
+                facts = file.stat()
+                states[file.as_posix()] = (facts.st_size, facts.st_mtime_ns)
+    return states
+
+
+def _input_states(stage: DvcStage) -> State:
+    """Return the state of each input file, and the value of each parameter."""
+    return _file_states(stage.inputs) | dict(stage.parameters)
 
 
 def run_dataset_stage(kind: str, work: Callable[[str], str | None]) -> None:
@@ -141,10 +84,9 @@ def run_dataset_stage(kind: str, work: Callable[[str], str | None]) -> None:
     """
 
     def main(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
-        with run_stage(f"{kind}@{dataset}") as record:
+        with run_stage(f"{kind}@{dataset}"):
             message = work(dataset)
             if message:
-                record.why += f" ({message})"
                 print(f"{dataset}: {message}")
 
     run_command(main, kind)
@@ -177,39 +119,13 @@ def run_command(main: Callable[..., object], name: str) -> None:
         raise
 
 
-def _read_last_manifest(stage: DvcStage) -> Manifest | None:
-    """Read the manifest of the last state of a stage; return None if it is missing or damaged.
-
-    DVC may have restored that state from its cache after a later run of the stage. Without an entry in dvc.lock or in
-    the cache, this is the manifest of the last finished run on this machine.
-    """
-    paths = [LAST_MANIFESTS / f"{stage.name}.json"]
-    for output in _locked_outputs(stage.name):
-        if output.get("path") == stage.manifest.as_posix() and output.get("md5"):
-            digest = output["md5"]
-            paths.insert(0, DVC_CACHE / digest[:2] / digest[2:])
-    for path in paths:
-        with suppress(InputError):
-            return read_manifest(path)
-    return None
-
-
-def _locked_outputs(name: str) -> list[dict[str, Any]]:
-    """Return the outputs of a stage in dvc.lock; empty if it has none or the file is incomplete."""
-    try:
-        content = yaml.safe_load(DVC_LOCK.read_text(encoding="utf-8"))
-        return list(content["stages"][name]["outs"])
-    except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
-        return []
-
-
 @contextmanager
-def _time_limit(record: StageRecord, minutes: float) -> Iterator[None]:
+def _time_limit(name: str, minutes: float) -> Iterator[None]:
     """End the process if the block takes longer than some minutes; 0 means no limit."""
     if not minutes:
         yield
         return
-    timer = Timer(60 * minutes, _end_process, args=[record, minutes])
+    timer = Timer(60 * minutes, _end_process, args=[name, minutes])
     timer.daemon = True
     timer.start()
     try:
@@ -218,16 +134,17 @@ def _time_limit(record: StageRecord, minutes: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _end_process(record: StageRecord, minutes: float) -> None:
+def _end_process(name: str, minutes: float) -> None:
     """End this process and its children immediately, since a long computation does not react to a signal.
 
     The next run of the stage removes incomplete outputs, as after any kill.
     """
-    record.outcome = "failed"
-    record.ended = datetime.now(UTC)
-    record.reason = f"it ran longer than {minutes:g} minutes, the limit set by stage_minutes in params.yaml"
-    record.write()
-    print(f"{record.stage}: {record.reason}", file=sys.stderr, flush=True)
+    kind = name.partition("@")[0]
+    print(
+        f"{kind}: it ran longer than {minutes:g} minutes, the limit set by stage_minutes in params.yaml",
+        file=sys.stderr,
+        flush=True,
+    )
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.terminate()
@@ -239,9 +156,9 @@ def _remove_outputs(stage: DvcStage) -> None:
 
     DVC removes outputs earlier, before it starts this process. Persistent outputs are kept.
     """
-    partial_files = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
+    partial_files: list[Path] = []
     for folder in stage.persistent_outputs:
         partial_files += folder.rglob(".*.partial")
     outputs = [path for path in stage.outputs if path not in stage.persistent_outputs]
-    for path in (stage.manifest, *outputs, *partial_files):
+    for path in (*outputs, *partial_files):
         remove_path(path)

@@ -69,16 +69,6 @@ def _keep_dvc_state_private() -> None:
         write_text(local_config, text.getvalue())
 
 
-def manifest_file(dataset: str, stage: str) -> Path:
-    """Return the path of a manifest, which records the inputs and outputs of a finished stage.
-
-    Args:
-        dataset: Key of the data set; empty for the report.
-        stage: Name of the stage.
-    """
-    return DATA / "manifests" / dataset / f"{stage}.json"
-
-
 def metrics_file(dataset: str) -> Path:
     """Return the path of the numbers of a data set that `dvc metrics` shows.
 

@@ -7,7 +7,7 @@ import polars as pl
 from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.registry import variants_with_role
-from tasks.records.results import AVERAGE
+from tasks.results.values import AVERAGE
 from tasks.tables.runs import (
     BOLD_NOTE,
     BOOSTED,

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from tasks.records.comparison import count_test_rows
-from tasks.records.results import AVERAGE, SIMPLEX
+from tasks.results.comparison import count_test_rows
+from tasks.results.values import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
 SHARE_METRICS = ("infeasible_share", "solved_share")

@@ -15,7 +15,7 @@ import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from relmap.metrics.registry import HIGHER, LOWER, METRICS, NEITHER, Metric
-from tasks.records.results import AVERAGE, display_name
+from tasks.results.values import AVERAGE, display_name
 from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
 OWN_HEADING = "Own data sets"

@@ -8,8 +8,8 @@ import polars as pl
 
 from relmap.metrics.comparison import BETTER, WORSE, compare_interval
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
-from tasks.records.comparison import compare_dataset, list_remarks, summarize_datasets
-from tasks.records.results import AVERAGE, FAILED, display_name
+from tasks.results.comparison import compare_dataset, list_remarks, summarize_datasets
+from tasks.results.values import AVERAGE, FAILED, display_name
 from tasks.tables.additional import intervals_table, rivals_table
 from tasks.tables.paper import ablation_by_dataset, main_table
 from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finish_table, table

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from relmap.projection.registry import variants_with_role
-from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.records.splits import SPLITS
+from tasks.results.values import AVERAGE, SIMPLEX
 from tasks.tables.runs import (
     BOLD_NOTE,
     BOOSTED,

@@ -10,7 +10,7 @@ from polars.selectors import float as float_columns
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.metrics.registry import COMPARED_METRICS
-from tasks.records.results import FAILED
+from tasks.results.values import FAILED
 
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same data set with a LightGBM base predictor: the paper's robustness check

@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from relmap.metrics.registry import METRICS
-from tasks.records.results import AVERAGE, FAILED
+from tasks.results.values import AVERAGE, FAILED
 from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.differences import summarize_differences
 from tasks.tables.display import parse_metric_column

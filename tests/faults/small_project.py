@@ -16,7 +16,7 @@ from tests.project_copy import start_module
 from tests.system.browser import wait_until
 
 SITECUSTOMIZE_FOLDER = Path(__file__).resolve().parent / "injected"
-OUTPUT_FOLDERS = ("raw", "base", "runs", "report", "manifests")  # folders under data/ that stages write
+OUTPUT_FOLDERS = ("raw", "base", "runs", "metrics", "report")  # folders under data/ that stages write
 COMMAND_TIMEOUT = 300  # seconds, on a busy machine
 
 Fault = dict[str, Any]  # see injected/sitecustomize.py

@@ -19,9 +19,7 @@ def test_a_killed_stage_and_one_with_an_edited_input_end_with_the_same_bytes(new
     line = "query 1,lamp of another day,good"
     edit = {"call": "replace", "path": "data/base/mine/pairs.parquet", "do": "edit", "file": str(raw), "line": line}
     printed = new_project.run(*TRAIN, faults=(edit,), status=255)
-    assert re.search(
-        r"data/raw/mine/mine\.csv: \w{8} → \w{8}: these files .* changed while train@mine was running", printed
-    )
+    assert re.search(r"train: data/raw/mine/mine\.csv: these files .* changed while train@mine was running", printed)
     assert "Traceback" not in printed
     assert yaml.safe_load((new_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
 

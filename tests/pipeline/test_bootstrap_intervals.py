@@ -9,9 +9,9 @@ import pytest
 from scipy.special import expit, log_softmax, logit
 
 from relmap.decisions import ProtocolDecisions
-from tasks.records import measurements
-from tasks.records.measurements import IntervalRow, bootstrap_rows, compute_metrics
-from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.results import measurements
+from tasks.results.measurements import IntervalRow, bootstrap_rows, compute_metrics
+from tasks.results.values import ProjectedDecisions, SeedResults
 from tests import maps, naive
 from tests.naive import Sample
 

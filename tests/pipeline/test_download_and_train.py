@@ -513,8 +513,8 @@ def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):
         "class_counts": {"train": [1, 0, 3], "test": [1, 0, 0]},
     }
     assert caplog.messages == [
-        "train: 4 rows, 2 groups, class shares 0.2500, 0.0000, 0.7500",
-        "test: 1 rows, 1 groups, class shares 1.0000, 0.0000, 0.0000",
+        "wands, train: 4 rows, 2 groups, class shares 0.2500, 0.0000, 0.7500",
+        "wands, test: 1 rows, 1 groups, class shares 1.0000, 0.0000, 0.0000",
     ]
 
 

@@ -1,10 +1,7 @@
-"""Task runners, checks of Dask workers, and errors of tasks."""
+"""Task runners, and errors of tasks."""
 
-import os
 import sys
-import time
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,19 +29,13 @@ def with_engine(**sections: object) -> Params:
 
 @pytest.fixture
 def dask(monkeypatch):
-    """Replace prefect-dask, which `make test` does not install, by a runner that returns its arguments."""
+    """Replace Dask, which `make test` does not install, by a runner that returns its arguments; return its settings."""
+    settings: dict[str, object] = {}
+    security = SimpleNamespace(temporary=lambda: "a certificate")
+    monkeypatch.setitem(sys.modules, "dask", SimpleNamespace(config=SimpleNamespace(set=settings.update)))
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Security=security))
     monkeypatch.setitem(sys.modules, "prefect_dask", SimpleNamespace(DaskTaskRunner=lambda **given: given))
-
-
-@pytest.fixture
-def worker(monkeypatch):
-    """Function that describes the differences of this process, as a worker that has just started."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(engine, "is_api_available", lambda _url: True)
-    monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=time.time))
-    return lambda code=(), versions=(): engine.describe_worker_differences(
-        engine.code_hashes() | dict(code), engine.library_versions() | dict(versions), SERVER
-    )
+    return settings
 
 
 def test_missing_dask_or_server_is_reported_with_a_remedy(monkeypatch, dask):
@@ -58,7 +49,11 @@ def test_missing_dask_or_server_is_reported_with_a_remedy(monkeypatch, dask):
 def test_a_run_without_a_scheduler_address_uses_a_private_cluster(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
         arguments = engine.create_task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    assert arguments == {"cluster_class": engine.create_private_cluster, "cluster_kwargs": {"n_workers": 3}}
+    cluster = arguments["cluster_kwargs"]
+    assert (cluster["n_workers"], cluster["protocol"], cluster["security"]) == (3, "tls", "a certificate")
+    assert cluster["dashboard_address"] is None
+    assert dask.pop("temporary-directory") == cluster["local_directory"] == str((engine.STATE / "dask").absolute())
+    assert dask == {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 
 
 CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}
@@ -88,32 +83,6 @@ def test_a_missing_certificate_file_is_named():
     dask = {"address": "tls://10.0.0.5:8786", "workers": 2, "tls": CERTIFICATES}
     with pytest.raises(InputError, match=r"dask\.tls\.ca_file in params\.yaml is ca\.pem, and there is no such file"):
         engine.scheduler_security(with_engine(engine="dask", dask=dask).dask)
-
-
-def test_a_worker_with_equal_code_and_versions_has_no_differences(worker):
-    assert worker() == []
-    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/mrp.py"}
-    assert reached <= set(engine.code_hashes())
-
-
-def test_differences_of_a_worker_are_described(worker, monkeypatch):
-    monkeypatch.setattr(engine, "is_api_available", lambda _url: False)
-    files = ["tasks/project.py", "tasks/that_it_lacks.py"]
-    assert worker(code=dict.fromkeys(files, "0" * 64), versions={"numpy": "1.0"}) == [
-        f"other code in {', '.join(files)}",
-        f"other versions: numpy {version('numpy')} instead of 1.0",
-        f"it cannot reach the Prefect server at {SERVER}",
-    ]
-
-
-def test_a_worker_that_started_before_a_code_change_is_detected(worker, tmp_path, monkeypatch):
-    (tmp_path / "flows").mkdir()
-    (tmp_path / "flows/reliability.py").write_text("import flows.engine\n")
-    (tmp_path / "flows/engine.py").write_text("\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=lambda: time.time() - 60))
-    os.utime("flows/engine.py", (0, 0))  # as a copy that keeps its date
-    assert worker() == ["it started before a change of flows/engine.py, flows/reliability.py"]
 
 
 def finished_future(result: Any) -> Any:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -19,10 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows import docs, engine, processes, refresh, reliability
-from flows.stage_output import StageOutput
+from flows import engine, refresh, reliability
 from relmap.decisions import decide
-from relmap.io.atomic import write_json
 from relmap.metrics.probability import accuracy, ece
 from tasks import write
 from tasks.expectations import check, invariants
@@ -34,12 +31,11 @@ from tasks.expectations.check import (
     make_range_expectations,
     run_gate,
 )
-from tasks.expectations.docs import build_docs
 from tasks.expectations.invariants import CheckedRun, check_unchanged, measure_run
 from tasks.expectations.pairs import bound_class_shares, check_contract, check_pairs, summarize_pairs
-from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.records.splits import SPLITS, draw_splits
-from tasks.records.store import base_folder, failed_gates_file, read_json, runs_folder
+from tasks.records.store import failed_gates_file, read_json
+from tasks.results.values import ProjectedDecisions, SeedResults
 
 NAN = float("nan")
 
@@ -479,59 +475,6 @@ def test_a_failed_gate_is_shown_in_its_run_and_in_refreshes_until_a_run_passes(a
     refresh.show_failed_gates(["wands", "amazon_esci"])
 
     assert artifacts == {}
-
-
-def test_a_refresh_removes_failed_gates_of_earlier_refreshes(monkeypatch, failed_gate):
-    for name in ("end_orphans", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
-        monkeypatch.setattr(processes, name, lambda: None)
-    reliability.store_failed_gates(BASE, [failed_gate.record])
-    refresh.clean_up(datetime.now(UTC) - timedelta(minutes=1))
-    assert failed_gates_file("amazon_esci").exists()
-    refresh.clean_up(datetime.now(UTC) + timedelta(minutes=1))
-    assert not failed_gates_file("amazon_esci").exists()
-
-
-def test_a_refresh_reports_its_progress(artifacts, monkeypatch):
-    monkeypatch.setattr(refresh, "POLL_SECONDS", 0)
-    ended_names = iter([set(), {"wands"}, {"wands", "mine"}])
-    monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(ended_names))
-    lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
-    names = ["wands", "mine", "up_to_date", "not_reached"]
-    refresh.show_progress([lane], StageOutput(), names, datetime.now(UTC))
-
-    assert artifacts["progress-refresh"]["content"] == 0
-    assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
-
-
-def test_data_docs_show_only_the_given_records(tmp_path, failed_gate):
-    folder = tmp_path / "docs"
-    (folder / "validations/gone").mkdir(parents=True)
-    (folder / "validations/gone/seed 3.html").write_text("older")
-    index = build_docs({"amazon_esci (simulated)": [gate_shares([0.5], seed=1), failed_gate.record]}, folder)
-
-    assert "amazon_esci (simulated), shares 1" in index.read_text()
-
-    pages = {(*page.relative_to(folder).parts[1:3], page.stem): page for page in folder.glob("validations/**/*.html")}
-    assert {(run, seed) for _, run, seed in pages} == {("amazon_esci (simulated)", f"seed {seed}") for seed in (1, 2)}
-
-    failed_pages = [path for (suite, _, seed), path in pages.items() if (suite[-1], seed) == ("1", "seed 2")]
-    assert len(failed_pages) == 1
-
-    failed = failed_pages[0].read_text()
-    assert "share is a share" in failed
-    assert "Failed" in failed
-
-
-def test_data_docs_use_the_contract_and_the_gates_of_the_last_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert docs.read_gate_records("wands") == []
-
-    write_json(base_folder("wands") / "contract.json", {"gate": "contract"})
-    write_json(runs_folder("wands") / "gates.json", {"gates": [{"gate": "pairs"}]})
-    assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
-
-    write_json(failed_gates_file("wands"), {"gates": [{"gate": "unchanged"}]})
-    assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
 
 
 def test_measurements_before_and_after_use_their_own_arrays():

@@ -38,10 +38,10 @@ from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
 from relmap.routing.thresholds import sample_equally_likely_rows
-from tasks.records.comparison import describe_comparison as describe_comparison_of_dataset
-from tasks.records.comparison import summarize_datasets
-from tasks.records.measurements import bootstrap_rows, compute_metrics
-from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.results.comparison import describe_comparison as describe_comparison_of_dataset
+from tasks.results.comparison import summarize_datasets
+from tasks.results.measurements import bootstrap_rows, compute_metrics
+from tasks.results.values import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 

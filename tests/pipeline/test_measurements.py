@@ -19,13 +19,13 @@ from relmap.projection.simplex import project_simplex
 from relmap.settings import METRIC_DEFAULTS
 from tasks import project, write
 from tasks.measure import change_off_top_alpha
-from tasks.records.measurements import (
+from tasks.results.measurements import (
     average_calibrated_members,
     average_members,
     compute_metrics,
     find_affected_metrics,
 )
-from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.results.values import ProjectedDecisions, SeedResults
 
 SPREADS = {"label_spread", "label_spread_null_p95"}
 LABELS = np.array([0, 1, 2, 2, 1, 0])

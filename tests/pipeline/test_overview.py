@@ -10,7 +10,7 @@ import pytest
 
 from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE
 from tasks.page.page import summarize_overview
-from tasks.records.comparison import MIN_ACCURACY_GAIN, describe_comparison, list_remarks, summarize_datasets
+from tasks.results.comparison import MIN_ACCURACY_GAIN, describe_comparison, list_remarks, summarize_datasets
 from tasks.tables.overview import describe_headline, overview_table
 from tests.report_data import (
     DECREASE,

@@ -157,7 +157,8 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, overview, d
     monkeypatch.setattr(report, "svg", lambda spec: spec)
     monkeypatch.setattr(report, "overview_picture", lambda frame: f"picture of {len(frame)} rows")
     monkeypatch.setattr(report.checkout, "describe_commit", lambda: "abc")
-    monkeypatch.setattr(report.manifest, "library_versions", lambda: {"numpy": "9"})
+    monkeypatch.setattr(report.versions, "library_versions", lambda: {"numpy": "9"})
+    monkeypatch.setattr(report.dvc_stages, "read_recorded_digests", lambda: {"data/runs/wands": "1a.dir"})
     monkeypatch.setattr(report, "create_link_artifact", lambda link, **words: linked.append((link, words)))
 
     report.write_page.fn(runs, tables, [(shop, []) for shop in shops], {}, Path("out"))
@@ -184,7 +185,10 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, overview, d
     assert (overview_figure.key, overview_figure.caption) == ("all_data_sets", "About all data sets. Simulated: shop.")
     assert rendered == {
         "simulated": ["shop (simulated)"],
-        "provenance": (runs.facts, {"commit": "abc", "versions": {"numpy": "9"}}),
+        "provenance": (
+            runs.facts,
+            {"commit": "abc", "digests": {"data/runs/wands": "1a.dir"}, "versions": {"numpy": "9"}},
+        ),
     }
     index = (folder / "index.html").resolve()
     words = {"link_text": "out/index.html", "key": "report", "description": "the report"}

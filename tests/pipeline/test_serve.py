@@ -1,7 +1,9 @@
 """Deployments, their forms, and the server of the project."""
 
 import asyncio
+import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -11,7 +13,6 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
-from filelock import FileLock
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectNotFound
 from prefect.server.database import provide_database_interface
@@ -20,23 +21,25 @@ from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
-from flows import forms, reliability, serve, server
+from flows import reliability, serve, server
 from relmap.errors import InputError
+from tasks.provenance.lock import hold_lock
 from tasks.records.errors import RunFailed
 from tasks.settings.params import load_params
 
 
-def test_all_commands_are_deployed_and_only_the_refresh_has_a_schedule():
+def test_only_the_refresh_has_a_schedule_and_all_parameters_are_described():
     deployed = {deployment.name: deployment for deployment in serve.create_deployments(load_params())}
-    commands = {f"rerank-{command.callback.__name__}" for command in forms.cli.app.registered_commands} - {
-        "rerank-demo"
-    }
-    assert set(deployed) == {"refresh", "reliability", *commands}
+    assert set(deployed) == {"refresh", "reliability"}
     assert [name for name, deployment in deployed.items() if deployment.schedules] == ["refresh"]
     (entry,) = deployed["refresh"].schedules
     assert (entry.schedule.cron, entry.schedule.timezone or "UTC") == (load_params().schedule.refresh, "UTC")
     assert deployed["refresh"].concurrency_limit == 1
     assert all(deployment.entrypoint.startswith("flows/") for deployment in deployed.values())
+    for deployment in deployed.values():
+        fields = deployment._parameter_openapi_schema.model_dump()["properties"]
+        assert fields
+        assert all(field["description"] for field in fields.values())
 
 
 def test_schedules_of_registered_deployments_are_not_sent_again(monkeypatch, capsys):
@@ -77,10 +80,11 @@ def test_the_installed_sqlalchemy_can_insert_scheduled_runs():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"datasets": ["nowhere"]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}]
+    "wrong",
+    [{"datasets": ["wands"], "seeds": [-1]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}],
 )
-def test_the_form_schema_rejects_unknown_data_sets(wrong):
-    schema = parameter_schema(serve.offer_datasets(["wands", "mine"])).model_dump(exclude_unset=True)
+def test_the_form_schema_rejects_impossible_values(wrong):
+    schema = parameter_schema(serve.reliabilities).model_dump(exclude_unset=True)
     validate({"datasets": ["wands"], "seeds": [4], "calibrators": ["hcal"]}, schema, raise_on_error=True)
     with pytest.raises(ValidationError):
         validate(wrong, schema, raise_on_error=True)
@@ -103,20 +107,43 @@ def test_if_a_data_set_fails_the_others_finish_and_all_reasons_are_reported(monk
     assert calls == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", default_seeds, None)]
 
 
-def test_a_used_port_and_a_served_project_are_reported_before_a_server_starts(monkeypatch, tmp_path):
+def test_a_used_port_and_a_served_project_are_reported(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with server.open_socket(0) as other_socket:
-        port = other_socket.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} .* --port"), server.serve_api(port):
-            pass
-    assert not server.ADDRESS_FILE.exists()
-    assert not server.LOG_FILE.exists()
-    with (
-        FileLock(server.LOCKS / "serve.lock"),
-        pytest.raises(InputError, match="already running"),
-        server.serve_api(4),
-    ):
+    monkeypatch.setattr(server, "Popen", lambda *_, **__: subprocess.Popen(["false"], stdin=subprocess.PIPE))
+    with pytest.raises(RunFailed, match=r"port 4299, .* --port"), server.serve_api(4299):
         pass
+    assert not server.ADDRESS_FILE.exists()
+    with hold_lock("serve"), pytest.raises(InputError, match="already running"), server.serve_api(4):
+        pass
+
+
+def listener_of(user_id: int | None, port: int) -> tuple[SimpleNamespace, SimpleNamespace]:
+    """Return a listening socket of a user, and its process; None for a process that cannot be inspected."""
+    pid = None if user_id is None else user_id + 5
+    listening = SimpleNamespace(status=server.psutil.CONN_LISTEN, laddr=(server.HOST, port), pid=pid)
+    return listening, SimpleNamespace(uids=lambda: SimpleNamespace(effective=user_id))
+
+
+@pytest.mark.parametrize(
+    ("users", "is_own"), [(["me"], True), (["other"], False), ([None], False), (["me", "other"], False), ([], False)]
+)
+def test_the_secret_is_sent_only_to_a_port_of_this_user(users, is_own, monkeypatch):
+    user_ids = {"me": os.geteuid(), "other": os.geteuid() + 1, None: None}
+    pairs = [listener_of(user_ids[user], 4200) for user in users]
+    elsewhere, _ = listener_of(os.geteuid() + 1, 4201)
+    processes = {listening.pid: process for listening, process in pairs}
+    monkeypatch.setattr(
+        server.psutil, "net_connections", lambda _kind: [elsewhere, *(listening for listening, _ in pairs)]
+    )
+    monkeypatch.setattr(server.psutil, "Process", lambda pid: processes[pid])
+    assert server.is_own_port(4200) == is_own
+
+
+def test_a_port_of_this_process_is_its_own():
+    with socket.create_server((server.HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        assert server.is_own_port(port)
+    assert not server.is_own_port(port)
 
 
 def test_a_running_server_is_used_and_files_of_a_killed_one_are_removed(monkeypatch, tmp_path):
@@ -134,9 +161,8 @@ def test_a_running_server_is_used_and_files_of_a_killed_one_are_removed(monkeypa
 
 def test_a_server_that_ends_during_the_start_is_reported():
     command = [sys.executable, "-c", "raise SystemExit(3)"]
-    words = r"ended with status 3; .*server\.log"
-    with subprocess.Popen(command) as process, pytest.raises(RunFailed, match=words):
-        server.wait_until_healthy(process, "http://127.0.0.1:9/api")
+    with subprocess.Popen(command) as process, pytest.raises(RunFailed, match=r"ended with status 3; .*port 9"):
+        server.wait_until_healthy(process, 9)
 
 
 def test_the_server_ends_when_its_parent_process_ends():

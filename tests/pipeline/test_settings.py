@@ -16,7 +16,6 @@ import httpx
 import pytest
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
-from filelock import FileLock
 from prefect.cache_policies import NO_CACHE
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
@@ -200,23 +199,24 @@ def find_server_variable(name: str = "PREFECT_API_URL", **environment: str) -> s
 
 def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    lock = server.LOCKS / "serve.lock"
-    lock.parent.mkdir(parents=True)
+    server.STATE.mkdir(parents=True)
     url = "http://127.0.0.1:9/api"
     key = "PREFECT_API_AUTH_STRING"
     server.ADDRESS_FILE.write_text(json.dumps({"api_url": url}))
 
     with monkeypatch.context() as answering_server:
         answering_server.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
-        with FileLock(lock):
+        server.SECRET_FILE.write_text("ours")
+        answering_server.setattr(server, "is_own_port", lambda _port: False)
+        with hold_lock("serve"):
+            assert find_server_variable() is None  # another user has the port
+            answering_server.setattr(server, "is_own_port", lambda port: port == 9)
             assert find_server_variable() == url
             assert find_server_variable(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
-            assert find_server_variable(key) is None  # it was started with --open
-            server.SECRET_FILE.write_text("ours")
             assert find_server_variable(key) == find_server_variable(key, PREFECT_API_URL=url) == "ours"
             assert find_server_variable(key, PREFECT_API_URL=f"{url}?mine") is None  # no other server gets it
         assert find_server_variable() is None  # a server of another project answers there now
-    with FileLock(lock):
+    with hold_lock("serve"):
         assert find_server_variable() is None
 
     capsys.readouterr()

@@ -11,8 +11,8 @@ import pytest
 from jinja2 import UndefinedError
 
 from relmap.metrics.registry import COMPARED_METRICS
-from tasks.records.comparison import summarize_datasets
-from tasks.records.results import AVERAGE, SIMPLEX
+from tasks.results.comparison import summarize_datasets
+from tasks.results.values import AVERAGE, SIMPLEX
 from tasks.tables import TABLES, display
 from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.display import TEMPLATES, Cell, FormattedTable, format_table, parse_metric_column, render_latex

@@ -18,7 +18,7 @@ from relmap.metrics.registry import (
     metrics_for_views,
 )
 from relmap.projection.registry import variants_with_role
-from tasks.records.results import FAILED, display_name
+from tasks.results.values import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import (
     Cell,

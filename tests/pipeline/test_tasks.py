@@ -25,15 +25,6 @@ from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
-from tasks.records.measurements import average_members
-from tasks.records.results import (
-    METRICS_SCHEMA,
-    RIVALS_SCHEMA,
-    SENSITIVITY_SCHEMA,
-    CalibratorFit,
-    ProjectedDecisions,
-    SeedResults,
-)
 from tasks.records.store import (
     base_folder,
     read_base,
@@ -42,6 +33,15 @@ from tasks.records.store import (
     runs_folder,
     write_decisions,
     write_logits,
+)
+from tasks.results.measurements import average_members
+from tasks.results.values import (
+    METRICS_SCHEMA,
+    RIVALS_SCHEMA,
+    SENSITIVITY_SCHEMA,
+    CalibratorFit,
+    ProjectedDecisions,
+    SeedResults,
 )
 from tasks.settings.params import Params
 from tasks.validate import check_inputs, check_invariants

@@ -21,11 +21,8 @@ from tasks.predictors.linear import (
     TermSettings,
 )
 from tasks.provenance.dvc_stages import DvcStage
-from tasks.provenance.history import StageOutcome
-from tasks.provenance.manifest import HashedFile, Manifest
-from tasks.provenance.verification import Problem
-from tasks.records.measurements import _Estimates
-from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.results.measurements import _Estimates
+from tasks.results.values import ProjectedDecisions, SeedResults
 from tasks.settings.dataset_params import DatasetParams, SplitParams
 from tasks.settings.params import Alternative, DaskParams, Params
 from tasks.tables.display import FormattedTable
@@ -41,13 +38,11 @@ OTHER_VALUES = (
     OwnReader,
     PredictorChoice,
     PredictorType,
-    Problem,
     ProjectedDecisions,
     RepositoryRows,
     Runs,
     SeedResults,
     SplitArrays,
-    StageOutcome,
     Table,
     _Losses,
 )
@@ -58,10 +53,8 @@ MODELS = (
     DaskParams,
     DatasetParams,
     FilesOptions,
-    HashedFile,
     HubOptions,
     LookupTable,
-    Manifest,
     MultinomialFeatureSettings,
     MultinomialTextSettings,
     OwnOptions,

@@ -20,7 +20,7 @@ CHROMIUM_FLAGS = (
     "window-size=1400,1300",
 )
 NOT_READY_ERRORS = (OSError, LookupError, TypeError, StopIteration)  # raised by a page or a server that is starting
-WAIT_SECONDS = 120  # a busy machine is slow
+WAIT_SECONDS = 300  # a busy machine is slow
 
 
 def open_browser(profile: Path, *flags: str) -> Any:
@@ -38,10 +38,14 @@ def open_browser(profile: Path, *flags: str) -> Any:
 
 
 def requested_urls(driver: Any) -> set[str]:
-    """Return the addresses that the page has requested since the last call."""
+    """Return the addresses that the page has requested since the last call, without requests that a policy blocked."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    requests = [message for message in messages if message["method"] == "Network.requestWillBeSent"]
-    return {request["params"]["request"]["url"] for request in requests}
+    blocked = set()
+    for message in messages:
+        if message["method"] == "Network.loadingFailed" and message["params"].get("blockedReason") == "csp":
+            blocked.add(message["params"]["requestId"])
+    requests = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    return {request["request"]["url"] for request in requests if request["requestId"] not in blocked}
 
 
 def wait_until(condition: Callable[[], Any], timeout: float = WAIT_SECONDS) -> Any:

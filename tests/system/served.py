@@ -46,9 +46,8 @@ class RunningServer:
 
     @property
     def secret(self) -> str:
-        """Secret that the page asks for; empty with --open."""
-        file = self.project / "data/.state/secret"
-        return file.read_text() if file.exists() else ""
+        """Secret that the page asks for."""
+        return (self.project / "data/.state/secret").read_text()
 
     def query(self, resource: str, **content: object) -> list[dict]:
         """Return the records of an API resource such as `flow_runs`, filtered by `content`."""
@@ -75,7 +74,7 @@ def run_server(project: Path, *options: str) -> Iterator[RunningServer]:
     """Run `flows.serve` on a free port until the block ends, and check that nothing of it remains."""
     server = RunningServer(project, *options)
     try:
-        wait_until(lambda: server.is_running() and server.find_deployment_id("rerank-sql"))  # registered last
+        wait_until(lambda: server.is_running() and server.find_deployment_id("reliability"))  # registered last
         yield server
     finally:
         server.process.send_signal(signal.SIGINT)

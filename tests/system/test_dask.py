@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows import processes
+from flows import run_dvc
 from tests.project_copy import (
     ROOT,
     copy_project,
@@ -53,7 +53,7 @@ def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
     try:
         yield
     finally:
-        processes.end_groups([process])
+        run_dvc.end_groups([process])
 
 
 @pytest.fixture(scope="module")
@@ -172,26 +172,3 @@ def test_workers_and_threads_write_the_same_bytes(request, project, server, by_t
     run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
     assert count_fits(project) == (0, N_FITS)
     assert read_outputs(project) == by_threads
-
-
-def run_rejected(project: Path, **variables: str) -> str:
-    """Run a data set that ends with an error message, and return what it prints."""
-    printed = run_module(project, "flows.reliability", "wands", status=1, **variables)
-    assert "Traceback" not in printed
-    return printed
-
-
-@pytest.mark.parametrize("is_other_server", [False, True])
-def test_a_missing_scheduler_is_reported_within_the_timeout(project, server, is_other_server):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    if is_other_server:
-        address = server.removesuffix("/api").replace("http", "tcp")
-    choose_engine(project, "dask", address)
-    assert f"no Dask scheduler answers within 5 seconds at {address}" in run_rejected(project, PREFECT_API_URL=server)
-
-
-def test_workers_with_older_code_are_rejected(project, server, scheduler):
-    choose_engine(project, "dask", scheduler)
-    with (project / "tasks/calibrate.py").open("a") as file:
-        file.write("# a change\n")
-    assert "it started before a change of tasks/calibrate.py" in run_rejected(project, PREFECT_API_URL=server)

