@@ -739,6 +739,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @property
     def recommendation_(self) -> "FitSummary":
         """Former name of `summary_`."""
+        warnings.warn("recommendation_ is the former name of summary_; use summary_", FutureWarning, stacklevel=2)
         check_is_fitted(self, "summary_")
         return self.summary_
 

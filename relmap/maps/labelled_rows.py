@@ -16,9 +16,7 @@ from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
     FileRows,
     count_labels,
-    describe_missing,
     is_missing,
-    is_missing_label,
     reject_missing_labels,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
@@ -27,6 +25,7 @@ from relmap.io.label_order import check_label_order
 from relmap.io.reading import Layout, find_layout, require_column
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
+from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
 from relmap.maps.folds import FoldSplit, paper_fit_rows, restore_fold_split, split_folds
 from relmap.maps.score import FittedMap, ScoredDecisions, score_parts, signal_group_column
@@ -295,13 +294,20 @@ def _read_columns(
         advice = f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}"
         reject_missing_labels(label, file_rows, names, advice)
         return FileContent(frame, file_rows, notes)
-    missing = is_missing_label(label, names)
-    if missing.any():
-        notes.append(
-            f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted{describe_missing(label, missing)}."
-        )
-        frame = frame.filter(~missing)
-        file_rows = file_rows.without(missing.to_numpy())
+    omitted = find_omitted_rows(
+        frame,
+        label.name,
+        names,
+        decision=layout.decision,
+        n_labels=len(layout.columns) if len(layout.columns) > 1 else None,
+        scores=layout.columns,
+        words=layout.reading.words,
+        are_weighted=layout.weight is not None,
+    )
+    notes += omitted.notes
+    if omitted.is_omitted.any():
+        frame = frame.filter(~omitted.is_omitted)
+        file_rows = file_rows.without(omitted.is_omitted.to_numpy())
         if frame.is_empty():
             raise InputError(
                 f"{file.path} has no value in the column {layout.label}; name the column of the true label with "
