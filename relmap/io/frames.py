@@ -56,6 +56,8 @@ HASHED_COLUMNS = (  # columns of the types that a map can read
 )
 FLOAT32_ERROR = 1e-6  # maximum rounding error of a probability, or of a sum of them, in float32
 MEBIBYTE = 2**20
+PRINTED_ROWS = 6  # of a structured array
+PRINTED_WIDTH = 100
 MAX_OBJECT_CHARACTERS = 200  # of a Python object that is read as text
 CONVERSION_ERRORS = (  # of Narwhals, polars and Arrow, for columns that they cannot convert
     TypeError,
@@ -535,10 +537,30 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
         The frame with the columns, in the same library; for an array only the columns, as a structured array.
     """
     if not is_frame(data):
-        return added.to_numpy(structured=True)
+        return added.to_numpy(structured=True).view(RoutedRows)
     frame = nw.from_native(data)
     converted = nw.from_arrow(added, backend=frame.implementation)
     return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
+
+
+class RoutedRows(np.ndarray):  # type: ignore[type-arg]
+    """Structured array of rows of which only a few are printed; each of its fields is a plain array."""
+
+    def __getitem__(self, key: object) -> object:  # type: ignore[override]
+        """Select rows or fields."""
+        selected: object = super().__getitem__(key)  # type: ignore[call-overload]
+        is_field = isinstance(selected, np.ndarray) and selected.dtype.names is None
+        return np.asarray(selected) if is_field else selected
+
+    def __repr__(self) -> str:
+        """Format the number of rows, and the first and last of them as a table."""
+        if self.dtype.names is None or self.ndim != 1:
+            return repr(np.asarray(self))
+        rows = pl.DataFrame({name: self[name] for name in self.dtype.names})
+        with pl.Config(tbl_rows=PRINTED_ROWS, tbl_cols=rows.width, tbl_width_chars=PRINTED_WIDTH):
+            return str(rows)
+
+    __str__ = __repr__
 
 
 def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -555,7 +577,7 @@ def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     array = np.empty(length, dtype=dtypes)
     for name, values in columns.items():
         array[name] = values
-    return array
+    return array.view(RoutedRows)
 
 
 def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | IntoSeries":

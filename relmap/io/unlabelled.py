@@ -101,7 +101,11 @@ def find_unlabelled(
     used = {normalize_name(name) for name in names or ()} | _decided_names(frame, decision)
     unjudged = []
     for text, name in normalized.items():
-        if name not in used and looks_unjudged(text) and not _may_be_label(name, normalized.values(), decision, n_labels):
+        if (
+            name not in used
+            and looks_unjudged(text)
+            and not _may_be_label(name, normalized.values(), decision, n_labels)
+        ):
             unjudged.append(text)
     n_judged = len({name for text, name in normalized.items() if text not in unjudged})
     if n_judged == 1:

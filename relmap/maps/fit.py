@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -130,6 +131,7 @@ def fit_map(
         notes=(*labelled.notes, *description.notes),
         numbers=description.numbers,
         details=description.details,
+        comparison=description.comparison,
     )
     return fit.document, summary
 
@@ -267,12 +269,14 @@ class FitDescription:
         notes: Sentences on labels with few rows, and doubts about the rows.
         details: Further sentences.
         numbers: Numbers for JSON.
+        comparison: Numbers of `evaluate_map` on the out-of-fold predictions.
     """
 
     lines: tuple[str, ...]
     notes: tuple[str, ...]
     details: tuple[str, ...]
     numbers: dict[str, object]
+    comparison: dict[str, Any]
 
 
 def describe_fit(fit: MapFit) -> FitDescription:
@@ -313,7 +317,7 @@ def describe_fit(fit: MapFit) -> FitDescription:
         "groups": evaluation["groups"],
     }
     notes = [*describe_pooled_labels(document), *describe_training_doubts(evaluation)]
-    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers)
+    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers, comparison=evaluation)
 
 
 def check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:

@@ -300,9 +300,7 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
     notes = reading_notes(file)
     advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
-        omitted = find_omitted_rows(
-            frame, label, [positive], n_labels=2, scores=[score_column], words=reading.words
-        )
+        omitted = find_omitted_rows(frame, label, [positive], n_labels=2, scores=[score_column], words=reading.words)
         notes += omitted.notes
         frame = frame.filter(~omitted.is_omitted)
         rows = rows.without(omitted.is_omitted.to_numpy())
