@@ -113,8 +113,8 @@ def _percentile_band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     "risk_coverage",
     "Error rate by coverage",
     "The decisions with the highest score are used first; for the dashed line, this is the confidence. Lower is "
-    "better: at the same coverage, fewer of the used decisions are wrong. All curves meet at full coverage, where every "
-    "decision is used.",
+    "better: at the same coverage, fewer of the used decisions are wrong. All curves meet at full coverage, where all "
+    "decisions are used.",
 )
 def risk_coverage(results: Results) -> Drawing:
     """Draw the error rate of the decisions used, by coverage, for each ranking."""

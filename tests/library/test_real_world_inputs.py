@@ -94,7 +94,7 @@ def test_unjudged_rows_of_a_score_are_refused_or_dropped_with_their_number(other
     rows = read_scores(path, labels, positive, drop=True)
     np.testing.assert_array_equal(rows.score, SCORE[~IS_OTHER])
     np.testing.assert_array_equal(rows.positive, LABEL[~IS_OTHER] == 1)
-    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} rows without a label are dropped")
+    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted")
 
 
 @pytest.mark.parametrize("other", [2, "unsure", "Yes."])
@@ -162,13 +162,77 @@ def test_only_names_of_decisions_and_labels_are_suggested(decision, label, other
     assert other in message
 
 
-@pytest.mark.parametrize("code", [-1, -9, 9, 99, 999])
+@pytest.mark.parametrize("code", [-1, -9, 9, 99, 999, -1.0, "not judged", "ERROR", "?", "skipped"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "xlsx"])
 def test_codes_of_missing_labels_are_no_labels(code, suffix, tmp_path):
-    path = write(judge(DECISION, replaced(LABEL, code)), tmp_path / f"p.{suffix}")
-    message = message_of(read, path, drop_unlabelled=True)
-    assert f"if {code} means that there is no label" in message
+    is_text = isinstance(code, str)
+    decision, label = (WORDS[DECISION], WORDS[LABEL]) if is_text else (DECISION, LABEL)
+    names = ("no", "yes") if is_text else None
+    path = write(judge(decision, replaced(label, code)), tmp_path / f"p.{suffix}")
+    message = message_of(read, path, names)
+    assert f"if {code:g} means" in message if isinstance(code, float) else f"if {code} means" in message
     assert "--labels" not in message
+    rows = read(path, names, drop_unlabelled=True)
+    np.testing.assert_array_equal(rows.rows.label, LABEL[~IS_OTHER])
+    assert rows.notes[0].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted; among them")
+
+
+@pytest.mark.parametrize(
+    ("decision", "label", "names"),
+    [
+        (DECISION - 1, replaced(LABEL - 1, -1), ("-1", "0")),  # a name
+        (replaced(DECISION, -1), replaced(LABEL, -1), ("0", "1", "-1")),  # a decision
+        (WORDS[DECISION], replaced(WORDS[LABEL], "skip"), ("no", "yes", "skip")),
+        (DECISION + 8, LABEL + 8, ("8", "9")),
+    ],
+)
+def test_a_label_that_is_a_name_or_a_decision_is_never_omitted(decision, label, names, tmp_path):
+    rows = read(write(judge(decision, label), tmp_path / "p.csv"), names, drop_unlabelled=True)
+    assert len(rows.rows) == N_ROWS
+
+
+def test_two_codes_of_labels_are_not_taken_for_missing_ones(tmp_path):
+    path = write(judge(DECISION, 2 * LABEL - 1), tmp_path / "p.csv")  # labels -1 and 1
+    assert "label is '-1'" in message_of(read, path, drop_unlabelled=True)
+
+
+def is_judged_if(condition: np.ndarray) -> list[int | None]:
+    return [int(label) if judged else None for label, judged in zip(LABEL, condition, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("column", "reading"),
+    [
+        (CONFIDENCE, {}),
+        ([f"{100 * c:.1f}%" for c in CONFIDENCE], {}),
+        (np.where(CONFIDENCE > 0.85, "high", "low"), {"confidence_words": "low=.6,high=.9"}),
+    ],
+)
+def test_rows_that_are_judged_by_their_score_are_noted(column, reading, tmp_path):
+    judged_only = "hold for judged rows only"
+    path = write(judge(DECISION, is_judged_if(CONFIDENCE > 0.85), column), tmp_path / "p.csv")
+    notes = read(path, drop_unlabelled=True, **reading).notes
+    assert judged_only in notes[1]
+    n_most = N_ROWS // 2 + 10
+    by_chance = np.random.default_rng(1).permutation(N_ROWS) >= n_most
+    path = write(judge(DECISION, is_judged_if(by_chance), column), tmp_path / "q.csv")
+    assert judged_only not in " ".join(read(path, drop_unlabelled=True, **reading).notes)
+    path = write(judge(DECISION, is_judged_if(CONFIDENCE > 0.7), column), tmp_path / "r.csv")  # few are omitted
+    assert judged_only not in " ".join(read(path, drop_unlabelled=True, **reading).notes)
+
+
+def test_thresholds_on_scores_of_judged_rows_are_noted(tmp_path):
+    labels = is_judged_if(np.sort(SCORE)[-80] <= SCORE)
+    rows = read_scores(tmp_path / "p.csv", labels, "1", drop=True)
+    assert "guarantees hold for judged rows only" in rows.notes[1]
+
+
+def test_python_notes_that_guarantees_hold_for_judged_rows_only(tmp_path):
+    frame = judge(DECISION, is_judged_if(CONFIDENCE > 0.85))
+    model = ReliabilityMap(drop_unlabelled=True, **MAP).fit(frame)
+    new = frame.with_columns(confidence=pl.col("confidence") - 0.001)
+    for result in (model.summary_, model.evaluate(new), model.thresholds(new, target_accuracy=0.8)):
+        assert "guarantees hold for judged rows only" in str(result)
 
 
 def test_a_named_label_that_looks_missing_and_is_never_decided_is_noted(tmp_path):
