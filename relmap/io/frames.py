@@ -452,8 +452,11 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
         raise InputError(f"X has a column {name}, and {argument} is given too; give it once")
     array = unify_missing(values, argument)
     if array.shape != (len(frame),):
+        is_one_hot = array.ndim == 2 and len(array) == len(frame)
+        one_hot = f"; of one-hot labels {argument}.argmax(axis=1)" if is_one_hot else ""
         raise InputError(
             f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one value for each row"
+            f"{one_hot}"
         )
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 
@@ -610,8 +613,10 @@ def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame
     Raises:
         InputError: A column has a type that polars does not support.
     """
-    for column in rows.schema:
-        if not is_readable(column.type):
+    for index, column in enumerate(rows.schema):
+        if pa.types.is_decimal256(column.type):
+            rows = rows.set_column(index, column.name, rows.column(index).cast(pa.float64()))
+        elif not is_readable(column.type):
             raise InputError(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
     frame = pl.DataFrame(rows.rename_columns([str(index) for index in range(rows.num_columns)]))
     frame.columns = rows.schema.names  # set afterwards, since polars would rename a column with an empty name

@@ -408,6 +408,9 @@ def _require_columns_of_labels(names: Sequence[str], file: str, field: str, valu
             require_column(names, file, field, column)
         return
     with_prefix = [name for name in names if name.startswith(value)]
+    numbered = [name for name in with_prefix if re.fullmatch(r"[_.-]?[0-9]+", name.removeprefix(value))]
+    separated = [name for name in with_prefix if name.removeprefix(value)[:1] in ("_", ".", "-")]
+    with_prefix = next((found for found in (numbered, separated) if len(found) > 1), with_prefix)
     if len(with_prefix) > 1:
         example = assignment(field, ",".join(with_prefix))
         raise InputError(

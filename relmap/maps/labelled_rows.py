@@ -119,7 +119,13 @@ def read_labelled_rows(
     Raises:
         InputError: A column or value cannot be read; the message names the file, the row and the column.
     """
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reading=file.reading)
+    try:
+        layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reading=file.reading)
+    except InputError as error:
+        if names and set(names) <= set(file.schema.names):
+            columns = assignment("probabilities", ",".join(names))
+            raise InputError(f"{error}. For the columns with the names of the labels give {columns}") from None
+        raise
     _check_signal_columns(file, layout, signals)
     id_column = file.reading.id or DEFAULT_ID_COLUMN
     frame, file_rows, notes = _read_columns(file, layout, [*signals, id_column], names)
@@ -189,8 +195,11 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     signal_columns = [signal.name for signal in document.signals]
     if signal_group is not None:
         signal_columns.append(signal_group)
-    frame, file_rows, file_notes = _read_columns(file, layout, [*signal_columns, id_column], document.label_names)
+    columns = [*signal_columns, id_column, DEFAULT_ID_COLUMN]
+    frame, file_rows, file_notes = _read_columns(file, layout, columns, document.label_names)
     notes += file_notes
+    if DEFAULT_ID_COLUMN in frame.columns:
+        notes += _describe_repeated_ids(frame[DEFAULT_ID_COLUMN], group)
     rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
     _check_whole_groups(rows, signal_columns, file_rows)
     computed = None
