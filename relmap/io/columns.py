@@ -278,7 +278,9 @@ def show_text(text: str) -> str:
     Returns:
         The text in quotes; with escapes if it has characters that are not ASCII and that a reader may not see.
     """
-    hidden = text != remove_invisible(text) or unicodedata.normalize("NFC", text) != text
+    scripts = {unicodedata.name(character, "").split(" ")[0] for character in text if character.isalpha()}
+    is_mixed = "LATIN" in scripts and not scripts.isdisjoint({"CYRILLIC", "GREEK"})  # letters that look alike
+    hidden = is_mixed or text != remove_invisible(text) or unicodedata.normalize("NFC", text) != text
     return ascii(text) if hidden else repr(text)
 
 
@@ -589,6 +591,7 @@ def count_labels(frame: pl.DataFrame, decision: str, label: str, rows: FileRows)
     advice = partial(advise_names, frame, decision, label, UNKNOWN_N_LABELS)
     decided = read_labels(frame[decision], rows, names=None, n_labels=UNKNOWN_N_LABELS, advice=advice)
     labelled = read_labels(frame[label], rows, names=None, n_labels=UNKNOWN_N_LABELS, advice=advice)
+    _check_numbering(frame, decision, label, decided, labelled, rows)
     codes = np.union1d(decided, labelled)
     for code in np.setdiff1d(labelled, decided):
         is_isolated = code - 1 not in codes
@@ -603,6 +606,32 @@ def count_labels(frame: pl.DataFrame, decision: str, label: str, rows: FileRows)
             "lists in order"
         )
     return max(2, largest + 1)
+
+
+def _check_numbering(
+    frame: pl.DataFrame, decision: str, label: str, decided: np.ndarray, labelled: np.ndarray, rows: FileRows
+) -> None:
+    """Check that decisions and labels are not numbered from different first numbers, such as 1..K and 0..K-1.
+
+    Raises:
+        InputError: The numbers of one column are those of the other plus one, and more decisions are then correct.
+    """
+    for shift in (1, -1):
+        has_shifted_numbers = np.array_equal(np.unique(labelled + shift), np.unique(decided))
+        if has_shifted_numbers and np.mean(labelled + shift == decided) > np.mean(labelled == decided):
+            raise InputError(f"{rows.file}{_describe_numbering(frame, decision, label)}")
+
+
+def _describe_numbering(frame: pl.DataFrame, decision: str, label: str) -> str:
+    """Show the numbers of decisions and labels, with the remedy."""
+    decided = _sort_names([*_count_names(frame[decision])])
+    labelled = _sort_names([*_count_names(frame[label])])
+    names = _sort_names(sorted({*decided, *labelled}))
+    return (
+        f": {decision} has {join_names(decided)}, and {label} has {join_names(labelled)}, as if one of them were "
+        "numbered from another first number; number both from 0, or if equal numbers mean the same, give "
+        f"{labels_to_paste(names)}"
+    )
 
 
 def join_names(names: Sequence[str]) -> str:

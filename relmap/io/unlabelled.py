@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.io.columns import describe_missing, is_missing_label, label_texts, looks_unjudged
+from relmap.io.columns import UNJUDGED_NUMBER, describe_missing, is_missing_label, label_texts, looks_unjudged
 from relmap.io.reading import normalize_name
 
 MIN_OMITTED_SHARE = 0.5  # with fewer omitted rows, most rows are labelled
@@ -108,7 +108,7 @@ def find_unlabelled(
         ):
             unjudged.append(text)
     n_judged = len({name for text, name in normalized.items() if text not in unjudged})
-    if n_judged == 1:
+    if n_judged == 1 and all(UNJUDGED_NUMBER.fullmatch(normalized[text]) for text in unjudged):
         return is_missing
     return is_missing | label_texts(frame[label]).is_in(unjudged).fill_null(False)
 

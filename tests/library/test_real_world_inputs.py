@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from relmap import InputError, ReliabilityMap, cli
@@ -602,3 +604,91 @@ def test_maps_and_results_are_replaced_only_with_force(tmp_path):
             cli.app(command, standalone_mode=False)
         assert out.read_bytes() == content
         cli.app([*command, "--force"], standalone_mode=False)
+
+
+# One case of each kind: rows of decisions and labels, and what the message must contain.
+NUMBERED_FROM = [
+    (DECISION + 1, LABEL, "decision has 1, 2, and label has 0, 1"),
+    (DECISION, LABEL + 1, "decision has 0, 1, and label has 1, 2"),
+    (DECISION + DECISION % 2 + 1, LABEL + LABEL % 2, None),  # 1, 3 and 0, 2: not numbers of consecutive labels
+]
+
+
+@pytest.mark.parametrize(("decision", "label", "expected"), NUMBERED_FROM)
+def test_decisions_and_labels_with_other_first_numbers_are_refused(decision, label, expected, tmp_path):
+    path = write(judge(decision, label), tmp_path / "p.csv")
+    message = message_of(read, path)
+    assert (expected or "decision has 1, 3, and label has 0, 2") in message
+    assert "number both from 0" in message
+    assert len(read(path, ("0", "1", "2", "3")).rows) == N_ROWS  # names say that equal numbers mean the same
+
+
+def test_letters_of_two_scripts_are_shown_with_escapes(tmp_path):
+    looks_like_no = "n\u043e"
+    path = write(judge(np.array([looks_like_no, "yes"])[DECISION], WORDS[LABEL]), tmp_path / "p.csv")
+    assert "'n\\u043e'" in message_of(read, path, ("no", "yes"))
+
+
+def test_columns_of_labels_are_suggested_with_their_numbers_or_names(tmp_path):
+    numbers = pl.DataFrame({"predict": DECISION, "p2": OF_SECOND, "p1": 1 - OF_SECOND, "label": LABEL})
+    message = message_of(read, write(numbers, tmp_path / "p.csv"), ("1", "2"), probabilities="p")
+    assert "--probabilities p2,p1" in message
+    named = pl.DataFrame({"no": 1 - OF_SECOND, "yes": OF_SECOND, "label": WORDS[LABEL]})
+    message = message_of(read, write(named, tmp_path / "q.csv"), ("no", "yes"))
+    assert message.endswith("For the columns with the names of the labels give --probabilities no,yes")
+    assert accuracy(read(tmp_path / "q.csv", ("no", "yes"), probabilities="no,yes")) == ACCURACY
+
+
+def test_wide_decimals_of_a_warehouse_are_numbers(tmp_path):
+    path = tmp_path / "p.parquet"
+    labels = pa.array([Decimal(int(label)) for label in LABEL], pa.decimal256(40, 0))
+    pq.write_table(pa.table({"decision": DECISION, "confidence": CONFIDENCE, "label": labels}), path)
+    assert accuracy(read(path)) == ACCURACY
+
+
+def test_one_hot_labels_a_packed_file_and_a_folder_have_a_remedy(tmp_path):
+    assert "y.argmax(axis=1)" in message_of(ReliabilityMap().fit, PROBABILITIES, np.eye(2)[LABEL])
+    packed = tmp_path / "p.jsonl.gz"
+    packed.write_bytes(b"packed")
+    assert message_of(read, packed).endswith("unpack the file")
+    folder = tmp_path / "part.parquet"
+    folder.mkdir()
+    assert "Join part files" in message_of(read, folder)
+
+
+def test_repeated_ids_are_noted_when_a_map_is_evaluated():
+    frame = judge(DECISION, LABEL)
+    model = ReliabilityMap(**MAP).fit(frame)
+    annotated = frame.with_columns(pl.col("confidence") - 0.001, id=pl.Series(np.arange(N_ROWS) // 3))
+    assert "200 of 300 rows repeat a value of id" in str(model.evaluate(annotated))
+
+
+def test_correct_decisions_have_a_reliability_below_1_that_grows_with_their_number():
+    largest = []
+    for n_rows in (100, 300):
+        label = np.arange(n_rows) % 2
+        logits = np.random.default_rng(1).normal(size=(n_rows, 2)) + 40 * np.eye(2)[label]
+        model = ReliabilityMap().fit(logits, label)
+        largest.append(float(model.reliability(logits).max()))
+        more = model.evaluate(logits + 0.5 * np.eye(2)[label], label)
+        assert more.numbers["drift"]["holds"]
+        assert "no longer holds" not in str(more)
+    assert largest == pytest.approx([1 - 1 / 1000, 1 - 1 / 3000])
+
+
+def test_results_are_printed_in_a_short_form():
+    model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(PROBABILITIES, WORDS[LABEL])
+    routed = model.apply(PROBABILITIES)
+    assert str(routed) == repr(routed)
+    assert len(str(routed).splitlines()) < 20
+    assert type(routed["decision"]) is np.ndarray
+    assert (routed["decision"] == WORDS[LABEL]).mean() == pytest.approx(ACCURACY)
+    cuts = model.thresholds(PROBABILITIES, WORDS[LABEL], target_accuracy=0.6)
+    assert repr(cuts).startswith(f"Cuts(cut={cuts.cut}, coverage=")
+    assert len(repr(cuts)) < 80
+
+
+def test_the_former_name_of_the_summary_warns():
+    model = ReliabilityMap(**MAP).fit(PROBABILITIES, LABEL)
+    with pytest.warns(FutureWarning, match="use summary_"):
+        assert model.recommendation_ is model.summary_
