@@ -208,9 +208,7 @@ def check_file(path: Path) -> None:
         raise InputError(f"{str(path)[:MAX_SHOWN_CHARACTERS]!r} cannot be the name of a file: {error}") from None
     if is_irregular:
         if path.is_dir():
-            raise InputError(
-                f"{path} is a folder; name a file, and join part files, such as those of Spark, to one file"
-            )
+            raise InputError(f"{path} is a folder; name a file. Join part files, such as those of Spark, to one file")
         raise InputError(f"{path} is a pipe or a device; name a file")
 
 

@@ -28,7 +28,7 @@ NAMES_OF_VALUE = {  # text -> names of labels that it means, in this order, wher
 }
 MISSING_TEXTS = {  # how programs write a missing value, in lower case
     *("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "none", "<none>", "null", "<null>", "nil", "\\n"),
-    *("1.#qnan", "-1.#ind"),
+    *("1.#qnan", "-1.#ind", "n.a.", "(null)", "[null]", "pd.na"),
 }
 UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that a judge gave none; in lower case
     r"(not?|un|non)[ _-]*(judged|labell?ed|rated|annotated|assessed|scored|reviewed|answered|available|answer|label"
@@ -37,6 +37,7 @@ UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that
 )
 UNJUDGED_NUMBER = re.compile(r"-[0-9]+|9|99+")  # codes for a missing label, such as -1 and 999
 MIN_ROWS_OF_UNIT = 20  # fewer rows do not show that numbers are in another unit
+MAX_FRACTIONS_IN_PERCENT = 0.5  # share of numbers below 1; more are seldom percentages
 MAX_RATING = 10  # whole numbers up to 10 are ratings, such as 1 to 5
 
 
@@ -771,6 +772,9 @@ def _advise_unit(name: str, values: np.ndarray) -> str:
         return f"; if these are log-probabilities, write the exponential function of them: exp({name})"
     if values.min() < 0 or values.max() > 100:
         return ""
+    n_fractions = int(((values > 0) & (values < 1)).sum())
+    if n_fractions > MAX_FRACTIONS_IN_PERCENT * len(values):
+        return f"; {n_fractions:,} of {len(values):,} rows are between 0 and 1; write all rows in the same unit"
     if is_rating(values):
         ratings = ",".join(f"{value:g}=?" for value in np.unique(values))
         return (

@@ -363,6 +363,8 @@ def read_array(
     data = detach(data)
     try:
         values = np.asarray(data)
+        if np.ma.is_masked(data):
+            raise InputError("X has masked values; omit these rows, or give their predictions")
         if values.dtype.kind == "c":
             raise InputError("X has complex numbers; give real probabilities or logits")
         numbers = values.astype(np.float64)
@@ -476,6 +478,8 @@ def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
         InputError: The values cannot be converted to an array, or are complex.
     """
     values = detach(values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        values = values.astype(object).filled(None)
     try:
         array = np.asarray(values)
         is_plain = array.dtype.kind not in "fO" and not isinstance(values, list | tuple)
@@ -540,7 +544,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
         The frame with the columns, in the same library; for an array only the columns, as a structured array.
     """
     if not is_frame(data):
-        return added.to_numpy(structured=True).view(RoutedRows)
+        return added.to_numpy(structured=True)
     frame = nw.from_native(data)
     converted = nw.from_arrow(added, backend=frame.implementation)
     return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
