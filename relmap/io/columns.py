@@ -422,8 +422,9 @@ def advise_names(
     names = _sort_names([name for name in decided if normalize_name(name) in normalized])
     if decision is not None and label is not None and len(names) < 2:
         return _describe_vocabularies(decision, decided, label, labelled)
-    if decision is None:
-        names = [name for name in names if not looks_unjudged(name)] if len(names) != n_labels else names
+    if decision is None:  # such as -1, 0 and 1 for three labels
+        may_be_labels = len(names) == n_labels
+        names = [name for name in names if not looks_unjudged(name) or (may_be_labels and name.startswith("-"))]
     others = _describe_other_names(decision, decided, label, labelled, names)
     are_numbers = are_whole_numbers(names)
     # labels 1..K, some of which may not occur

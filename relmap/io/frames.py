@@ -479,7 +479,7 @@ def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
     """
     values = detach(values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        values = values.astype(object).filled(None)
+        values = values.tolist()  # masked values are None
     try:
         array = np.asarray(values)
         is_plain = array.dtype.kind not in "fO" and not isinstance(values, list | tuple)

@@ -308,7 +308,7 @@ def _read_columns(
         label.name,
         names,
         decision=layout.decision,
-        n_labels=len(layout.columns) if len(layout.columns) > 1 else None,
+        n_labels=_count_predicted_labels(frame, layout),
         scores=layout.columns,
         words=layout.reading.words,
         are_weighted=layout.weight is not None,
@@ -323,6 +323,18 @@ def _read_columns(
                 f"{option('label')}"
             )
     return FileContent(frame, file_rows, notes)
+
+
+def _count_predicted_labels(frame: pl.DataFrame, layout: Layout) -> int | None:
+    """Return the number of labels that the predictions of the first row have; None if the columns do not show it."""
+    if layout.kind in ("probability", "score"):
+        return 2
+    if len(layout.columns) > 1:
+        return len(layout.columns)
+    if len(layout.columns) == 1 and isinstance(frame.schema[layout.columns[0]], pl.List | pl.Array):
+        first = frame[layout.columns[0]][0]
+        return None if first is None else len(first)
+    return None
 
 
 def _check_whole_groups(rows: FixedDecisions, signals: Iterable[str], file_rows: FileRows) -> None:

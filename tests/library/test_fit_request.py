@@ -26,7 +26,11 @@ N_ROWS = 80
 NAMES = ("bad", "fair", "good")
 DOCUMENT = maps.make_map("mrp")
 DESCRIPTION = FitDescription(
-    lines=("First.", "Second."), notes=("Few rows.",), details=("More.",), numbers={"accuracy": 0.75}
+    lines=("First.", "Second."),
+    notes=("Few rows.",),
+    details=("More.",),
+    numbers={"accuracy": 0.75},
+    comparison={"rows": 9},
 )
 
 
