@@ -148,7 +148,7 @@ def _comparable_numbers(frame: pl.DataFrame, columns: Sequence[str], words: Mapp
             parts = text.replace(number_of_word).str.split(" ")
             column = parts.list.eval(pl.element().cast(pl.Float64, strict=False)).list.max()
         largest.append(column.cast(pl.Float64, strict=False).to_numpy())
-    return np.fmax.reduce(largest)
+    return np.asarray(np.fmax.reduce(largest))
 
 
 def _describe_difference(omitted: np.ndarray, labelled: np.ndarray) -> list[str]:
