@@ -620,7 +620,7 @@ def _check_numbering(
     """
     for shift in (1, -1):
         has_shifted_numbers = np.array_equal(np.unique(labelled + shift), np.unique(decided))
-        if has_shifted_numbers and np.mean(labelled + shift == decided) > np.mean(labelled == decided):
+        if has_shifted_numbers and np.sum(labelled + shift == decided) > np.sum(labelled == decided):
             raise InputError(f"{rows.file}{_describe_numbering(frame, decision, label)}")
 
 

@@ -550,7 +550,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
     return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
 
 
-class RoutedRows(np.ndarray):  # type: ignore[type-arg]
+class RoutedRows(np.ndarray):
     """Structured array of rows of which only a few are printed; each of its fields is a plain array."""
 
     def __getitem__(self, key: object) -> object:  # type: ignore[override]
