@@ -177,9 +177,9 @@ def _reliability_curves(projection: Variant | Labelwise, n_labels: int) -> list[
             curves = [_Shift(shift) for shift in shifts.tolist()]
         case Lines():
             curves = _line_curves(projection)
-        case ShrunkCurves(line=lines, curves=lattices, share=shares):
+        case ShrunkCurves(line=lines, curves=lattices, share=shares, largest=largest):
             terms = zip(shares.tolist(), _line_curves(lines), _lattices(lattices), strict=True)
-            curves = [_ShrunkCurve(share, line, lattice) for share, line, lattice in terms]
+            curves = [_ShrunkCurve(share, line, lattice, largest) for share, line, lattice in terms]
         case Isotonic(confidence=knots_by_label, reliability=values_by_label):
             points = zip(knots_by_label, values_by_label, strict=True)
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
@@ -299,16 +299,18 @@ class _Line:
 
 @dataclass(frozen=True)
 class _ShrunkCurve:
-    """Weighted mean of a line and a lattice on the logit scale; the share is the weight of the lattice."""
+    """Weighted mean of a line and a lattice on the logit scale, at most `largest`; the share is that of the lattice."""
 
     share: float
     line: _Line
     lattice: _Lattice
+    largest: float | None = None
 
     def logit(self) -> exp.Expr:
         line = _number(1 - self.share) * exp.paren(self.line.logit())
         lattice = _number(self.share) * exp.paren(self.lattice.logit())
-        return exp.Add(this=line, expression=lattice)
+        mean = exp.Add(this=line, expression=lattice)
+        return mean if self.largest is None else _lesser(mean, self.largest)
 
     def reliability(self) -> exp.Expr:
         return _expit(self.logit(), max(self.line.max_logit, self.lattice.max_logit))
