@@ -59,13 +59,15 @@ LINE_PARTS = ("shared", "intercept", "slope")  # parts of the prior that are sea
 
 
 class ShrunkCurves(Value, kind="shrunk"):
-    """Monotone curves shrunk to lines: t = min((1 - share) line + share curve, largest).
+    """Monotone curves shrunk to lines, and smoothly bounded.
+
+    With u = (1 - share) line + share curve, the logit t of the reliability satisfies exp(-t) = exp(-u) + exp(-largest).
 
     Attributes:
         line: The lines.
         curves: The curves.
         share: Weight in [0, 1] of the curve of each label, shape (K,).
-        largest: Largest logit of a reliability; None without a bound, as in maps written by earlier versions.
+        largest: Bound that the logit t approaches; None without a bound, as in maps written by earlier versions.
     """
 
     line: Lines
@@ -82,27 +84,40 @@ class ShrunkCurves(Value, kind="shrunk"):
         Returns:
             Logit of the reliability, shape (n,), float64.
         """
+        return self.bound(self.unbounded_logit(decisions))
+
+    def unbounded_logit(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Compute the weighted mean of line and curve.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logits, shape (n,), float64.
+        """
         share = self.share[decisions.decision]
         # neither product falls as the confidence rises, not even by rounding, and so neither does their sum
-        return self.bound((1 - share) * self.line(decisions) + share * self.curves(decisions))
+        return np.asarray((1 - share) * self.line(decisions) + share * self.curves(decisions))
 
     def bound(self, logit: np.ndarray) -> np.ndarray:
-        """Bound the logits of reliabilities by `largest`.
+        """Bound the logits of reliabilities smoothly by `largest`, so that different logits stay different.
 
         Args:
             logit: Logits, shape (n,).
 
         Returns:
-            Shape (n,).
+            Shape (n,). The odds of an error are those of the logits plus those at `largest`.
         """
-        return np.asarray(logit if self.largest is None else np.minimum(logit, self.largest))
+        if self.largest is None:
+            return logit
+        return np.asarray(-np.logaddexp(-logit, -self.largest))
 
     def _content_violations(self) -> list[str]:
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 
 class SignalAdjusted(Value, kind="signal_adjusted"):
-    """Pooled curves plus weighted signals.
+    """Pooled curves plus weighted signals; the sum is bounded as the curves are.
 
     Attributes:
         base: The pooled curves.
@@ -122,7 +137,8 @@ class SignalAdjusted(Value, kind="signal_adjusted"):
             Logit of the reliability, shape (n,), float64.
         """
         assert decisions.signals is not None
-        return self.base.bound(self.base(decisions) + (decisions.signals * self.weights).sum(axis=1))
+        contribution = (decisions.signals * self.weights).sum(axis=1)
+        return self.base.bound(self.base.unbounded_logit(decisions) + contribution)
 
     def violations(self, n_labels: int | None = None) -> list[str]:
         """Find violations of the pooled curves.

@@ -688,6 +688,33 @@ def test_correct_decisions_have_a_reliability_below_1_that_grows_with_their_numb
     assert largest[0] < largest[1] <= 1 - 1 / 3000
 
 
+def simulate_labels(n_rows: int, n_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Simulate logits of four labels, of which only the first ones are true labels."""
+    generator = np.random.default_rng(seed)
+    label = generator.integers(0, n_labels, n_rows)
+    return 1.5 * generator.normal(size=(n_rows, 4)) + 2 * np.eye(4)[label], label
+
+
+def test_a_label_without_fit_rows_gets_the_common_curve():
+    logits, label = simulate_labels(900, 3, seed=1)
+    is_kept = logits.argmax(axis=1) < 3  # the last label is neither decided nor a true label
+    model = ReliabilityMap().fit(logits[is_kept], label[is_kept])
+    assert "3" in str(model.summary_.notes)
+    new_logits, new_label = simulate_labels(4000, 4, seed=2)
+    reliability = model.reliability(new_logits)
+    is_new = new_logits.argmax(axis=1) == 3
+    assert reliability[is_new].mean() == pytest.approx(reliability[~is_new].mean(), abs=0.05)
+    assert np.isfinite(reliability).all()
+    document = model.document_
+    others = document.projection.fitted.line
+    assert others.intercept[3] == pytest.approx(others.intercept[:3].mean(), abs=0.2)
+    evaluation = model.evaluate(new_logits, new_label)
+    loss = -np.log(np.where(new_logits.argmax(axis=1) == new_label, reliability, 1 - reliability)).mean()
+    accuracy = (new_logits.argmax(axis=1) == new_label).mean()
+    assert loss < -(accuracy * np.log(accuracy) + (1 - accuracy) * np.log(1 - accuracy))
+    assert evaluation.numbers["comparison"] != "worse"
+
+
 def test_results_are_printed_in_a_short_form():
     model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(PROBABILITIES, WORDS[LABEL])
     routed = model.apply(PROBABILITIES)
