@@ -95,7 +95,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
 
 Style = Literal["command line", "form", "python"]
 FLAGS = {"map_file": "--map"}  # parameter of a command -> its option, where the names differ
-PARAMETERS = {"score": "score_column"}  # parameter of a command -> parameter of `ReliabilityMap`
+PARAMETERS = {"score": "score_column", "group": "groups"}  # parameter of a command -> parameter of `ReliabilityMap`
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
 
 

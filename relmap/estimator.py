@@ -495,14 +495,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if numbers is None:
             rows = self._unlabelled(predicted)
             added_columns, _ = apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=cuts_or_file)
-            return append_columns(X, added_columns if is_frame(X) else _with_named_decision(added_columns))
+            return append_columns(X, added_columns) if is_frame(X) else self._routed_array(added_columns)
         scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=cuts_or_file)
         if is_frame(X):
             return append_columns(X, pl.DataFrame(added))
-        if self.label_names_ is not None:
-            return append_columns(X, _with_named_decision(pl.DataFrame(added)))
-        return to_structured_array(added)
+        return self._routed_array(pl.DataFrame(added))
 
     @with_python_names
     def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
@@ -760,6 +758,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @property
     def recommendation_(self) -> "FitSummary":
         """Former name of `summary_`."""
+        warnings.warn("recommendation_ is the former name of summary_; use summary_", FutureWarning, stacklevel=2)
         check_is_fitted(self, "summary_")
         return self.summary_
 
@@ -776,6 +775,28 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classifier_")
         predicted: np.ndarray = self.classifier_.predict_proba(X)
         return predicted
+
+    def _routed_array(self, added: pl.DataFrame) -> np.ndarray:
+        """Convert the added columns to a structured array.
+
+        If the map has names, the decisions are elements of `classes_`, so that they can be compared with labels; their
+        numbers are in `decision_code`.
+
+        Args:
+            added: The columns.
+
+        Returns:
+            Shape (n,), with a field for each column.
+        """
+        columns: dict[str, np.ndarray] = {}
+        for name in added.columns:
+            if name != "decision_name":
+                columns[name] = added[name].to_numpy()
+        columns["route"] = columns["route"].astype(np.str_)
+        if "decision_name" in added.columns:
+            code = columns.pop("decision")
+            columns = {"decision_code": code, "decision": self.classes_[code], **columns}
+        return to_structured_array(columns)
 
     def _unlabelled(self, predicted: "Rows") -> FramePredictions:
         frame, reading = self._read(predicted)
@@ -938,13 +959,6 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if not self.percent and infer_column_kind(frame, columns, "auto") != "probabilities":
             columns = [name for name in columns if name in label_by_name]
         return [label_by_name.get(name, name) for name in columns]
-
-
-def _with_named_decision(added: pl.DataFrame) -> pl.DataFrame:
-    """Name the decisions in `decision`, so that they can be compared with labels; numbers are in `decision_code`."""
-    if "decision_name" not in added.columns:
-        return added
-    return added.rename({"decision": "decision_code", "decision_name": "decision"})
 
 
 def _one_column(y: "Values | None") -> "Values | None":

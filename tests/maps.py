@@ -195,6 +195,7 @@ def make_variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
             Lines(generator.random(n_labels), generator.normal(size=n_labels), 5.0),
             Curves(KNOTS, values, rows, ("none",) * n_labels),
             generator.random(n_labels),
+            largest=2.0,
         ),
         **{name: WithFallbacks(variant, shared, fallback, rows) for name, variant in label_wise.items()},
     }

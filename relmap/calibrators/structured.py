@@ -3,9 +3,10 @@
 A class-wise calibrator sees all logits, so its confidence can depend on the decided label. With few rows the ridge
 keeps it close to temperature scaling, and the fit is averaged with temperature scaling by their marginal likelihoods.
 
-Three details are ours. The ridge is a quarter of the published one. Logits far below the largest one of their row are
+Four details are ours. The ridge is a quarter of the published one. Logits far below the largest one of their row are
 compressed, since single rows with huge logits would otherwise determine the weights. The temperature is bounded, since
-it would be infinite if every row is correct.
+it would be infinite if every row is correct. A label that is the true label of no row has only the temperature, since a
+bias would lower its probability however many rows lack it by chance.
 """
 
 from typing import Annotated
@@ -59,6 +60,9 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> StructuredM
     logit. The change from temperature scaling is multiplied by its posterior probability: by Laplace's approximation
     (MacKay, 1992), with prior odds of 1. Beyond MAX_LABELS labels the result is temperature scaling.
 
+    Biases and weights are fitted to the probabilities among the labels that are the true label of a row, and K is their
+    number. The other labels have the bias 0, the factor 1, and no weights between them and any other label.
+
     Args:
         logits: Shape (n, K).
         labels: True labels 0..K-1, shape (n,).
@@ -71,11 +75,13 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> StructuredM
     scale = COMPRESSION_SPREADS * median_spread(logits)
     compressed = compress(logits, scale)
     beta = fit_bounded_temperature(compressed, labels, seed=seed).beta
-    temperature_scaling = np.eye(n_labels, n_labels + 1)  # factors 1; the last column is the bias
-    table = temperature_scaling
+    table = np.eye(n_labels, n_labels + 1)  # temperature scaling: factors 1; the last column is the bias
     if n_labels <= MAX_LABELS:
-        features = np.vstack([beta * compressed.T, np.ones(n_rows)])
-        table = _average_by_evidence(features, np.asarray(labels), temperature_scaling)
+        true_labels, label_numbers = np.unique(labels, return_inverse=True)
+        features = np.vstack([beta * compressed.take(true_labels, axis=1).T, np.ones(n_rows)])
+        temperature_scaling = np.eye(len(true_labels), len(features))
+        fitted = _average_by_evidence(features, label_numbers, temperature_scaling)
+        table[np.ix_(true_labels, np.append(true_labels, n_labels))] = fitted
     return StructuredMatrix(scale=scale, weights=beta * table[:, :-1], bias=table[:, -1])
 
 

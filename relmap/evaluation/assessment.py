@@ -1,8 +1,9 @@
 """Descriptions of a map: by its fit, and by labelled rows that it has scored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,7 +85,9 @@ def describe_fit(fit: "MapFit") -> FitSummary:
         "groups": evaluation["groups"],
     }
     notes = [*fit.notes, *describe_pooled_labels(document), *describe_training_doubts(evaluation)]
-    return FitSummary(lines=tuple(lines), notes=tuple(notes), numbers=numbers, details=tuple(details))
+    return FitSummary(
+        lines=tuple(lines), notes=tuple(notes), numbers=numbers, details=tuple(details), comparison=evaluation
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +142,14 @@ class MapAssessment:
         """Rows with their confidence and reliability, for metrics and intervals."""
         return EvaluationSample.from_rows(self.rows, self.scored, DEFAULTS.metrics)
 
-    def evaluate(self, population: PopulationSummary | None = None) -> Evaluation:
+    def evaluate(
+        self, population: PopulationSummary | None = None, *, comparison: Mapping[str, Any] | None = None
+    ) -> Evaluation:
         """Compare the reliability with the confidence.
 
         Args:
             population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
+            comparison: Numbers of `evaluate_map` on these rows, if they are known; None to compute them.
 
         Returns:
             Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true
@@ -153,12 +159,12 @@ class MapAssessment:
             InputError: There are no labelled rows.
         """
         document = self.document
-        evaluation = evaluate_map(document, self.sample)
+        evaluation = evaluate_map(document, self.sample) if comparison is None else comparison
         agreement = measure_agreement(document, self.sample, population)
         top = measure_top_calibration(self.sample)
         drift = self._test_drift()
         origin = "out of fold on" if self.origin in OUT_OF_FOLD_ORIGINS else "on these"
-        comparison = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
+        sentences = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
         top_lines = describe_top_calibration(top)
         accuracy_line = (
@@ -168,9 +174,9 @@ class MapAssessment:
         if drift is not None and not drift.holds:  # what the map promises no longer matters
             lines = [*drift_lines[:MAX_DRIFT_LINES], FIT_AGAIN, *doubts, accuracy_line]
         else:
-            lines = [*comparison, drift_lines[0], top_lines[0], *doubts, accuracy_line]
+            lines = [*sentences, drift_lines[0], top_lines[0], *doubts, accuracy_line]
         details = [
-            *[line for line in (*comparison, *top_lines, *drift_lines) if line not in lines],
+            *[line for line in (*sentences, *top_lines, *drift_lines) if line not in lines],
             *describe_metrics(evaluation["metrics"]),
             *describe_agreement(agreement),
             *describe_pooled_labels(document),

@@ -353,12 +353,27 @@ def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) 
     difference = abs(new.mean_residual - reference.mean_residual)
     if difference <= ROUNDING_TOLERANCE:
         return 1.0
-    pooled_variance = (reference.rows * reference.variance + new.rows * new.variance) / (reference.rows + new.rows)
+    reference_variance = _residual_variance(reference)
+    new_variance = _residual_variance(new)
+    pooled_variance = (reference.rows * reference_variance + new.rows * new_variance) / (reference.rows + new.rows)
     squared_standard_error = max(
         pooled_variance / reference.rows + pooled_variance / new.rows,
-        reference.variance / reference.rows + new.variance / new.rows,
+        reference_variance / reference.rows + new_variance / new.rows,
     )
     if squared_standard_error <= 0:
         return 0.0
     t_statistic = difference / np.sqrt(squared_standard_error)
     return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -t_statistic))
+
+
+def _residual_variance(cell: Cell | TopCell) -> float:
+    """Return the variance of a residual; if all decisions are correct, or all are wrong, at least that of the map.
+
+    In such a cell the residuals vary only with the reliability m, as if no other outcome were possible. A decision that
+    is correct with probability m has the variance m (1 - m).
+    """
+    accuracy = cell.mean_reliability + cell.mean_residual
+    has_both_outcomes = ROUNDING_TOLERANCE < accuracy < 1 - ROUNDING_TOLERANCE
+    if has_both_outcomes:
+        return cell.variance
+    return max(cell.variance, cell.mean_reliability * (1 - cell.mean_reliability))

@@ -174,6 +174,19 @@ def _evaluate_labels(document: MapDocument, sample: EvaluationSample) -> list[di
     return labels
 
 
+def accuracy_of_rows(sample: EvaluationSample, is_selected: np.ndarray) -> JsonNumbers:
+    """Compute the accuracy of selected rows, with Wilson's interval at the effective number of rows.
+
+    Args:
+        sample: Labelled rows, n copies.
+        is_selected: Whether each copy is selected, shape (n,), bool.
+
+    Returns:
+        `value`, `low` and `high`; None if undefined.
+    """
+    return _accuracy_by_cell(sample, is_selected.astype(np.int64), n_cells=2)[1]
+
+
 def _accuracy_by_cell(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> list[JsonNumbers]:
     """Compute the share of correct rows in each cell, with Wilson's interval at the effective number of rows.
 

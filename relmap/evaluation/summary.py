@@ -40,8 +40,15 @@ class Summary:
         return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
 
 
+@dataclass(frozen=True)
 class FitSummary(Summary):
-    """What `fit` did, and how its map compares with the confidence out of fold."""
+    """What `fit` did, and how its map compares with the confidence out of fold.
+
+    Attributes:
+        comparison: Numbers of `evaluate_map` on the out-of-fold predictions.
+    """
+
+    comparison: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 class Evaluation(Summary):
@@ -50,6 +57,15 @@ class Evaluation(Summary):
 
 class Cuts(Summary):
     """Minimum reliability of decisions that can be used automatically."""
+
+    def __repr__(self) -> str:
+        overall = self.numbers["overall"]
+        if overall["cut"] is None:
+            return "Cuts(cut=None)"
+        numbers = [f"cut={overall['cut']}", f"coverage={overall['coverage']:.4g}"]
+        if overall["accuracy"] is not None:
+            numbers.append(f"accuracy={overall['accuracy']:.4g}")
+        return f"Cuts({', '.join(numbers)})"
 
     @property
     def cut(self) -> float | None:

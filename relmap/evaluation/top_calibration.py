@@ -28,6 +28,8 @@ class TopCalibration:
     Attributes:
         share: Share of the most reliable rows among all rows, such as 0.1.
         rows: Number of the most reliable rows, including all that are tied at the limit.
+        all_rows: Number of all rows.
+        tied: Number of rows that are tied at the limit, if only a fraction of them is in the share; otherwise 0.
         predicted: Mean reliability of these rows.
         correct: Accuracy of these rows.
         gap: `predicted` minus `correct`; positive if the map overstates the accuracy.
@@ -39,6 +41,8 @@ class TopCalibration:
 
     share: float
     rows: int
+    all_rows: int
+    tied: int
     predicted: float
     correct: float
     gap: float
@@ -53,11 +57,20 @@ class TopCalibration:
         is_significant = self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
         return is_significant and abs(self.gap) >= MIN_RELEVANT_GAP
 
+    def describe_rows(self) -> str:
+        """Describe the number of rows, and why it is larger than the share, as a phrase."""
+        if not self.tied:
+            return f"{self.rows:,} rows"
+        return (
+            f"{self.rows:,} of {self.all_rows:,} rows, because {self.tied:,} rows with the same reliability are at the "
+            "limit; each of these counts in part"
+        )
+
     def describe(self) -> str:
         """Describe the gap in a sentence, which is a warning if the map is miscalibrated."""
         interval = format_interval(self.low, self.high, "+z.3f")
         numbers = (
-            f"most reliable {100 * self.share:.0f}% ({self.rows:,} rows): mean reliability {self.predicted:.3f}, "
+            f"most reliable {100 * self.share:.0f}% ({self.describe_rows()}): mean reliability {self.predicted:.3f}, "
             f"accuracy {self.correct:.3f}, difference {self.gap:+z.3f}{interval}."
         )
         if not self.is_miscalibrated:
@@ -110,6 +123,7 @@ def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, 
         {
             "share": top.share,
             "rows": top.rows,
+            "tied": top.tied,
             "predicted": top.predicted,
             "correct": top.correct,
             "gap": top.gap,
@@ -142,6 +156,8 @@ def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
     return TopCalibration(
         share=tenths / 10,
         rows=len(np.unique(sample.row_number[membership > 0])),
+        all_rows=len(sample.rows),
+        tied=len(np.unique(sample.row_number[(membership > 0) & (membership < 1)])),
         predicted=float((membership * reliability).sum() / total),
         correct=float((membership * sample.correct).sum() / total),
         gap=gap,

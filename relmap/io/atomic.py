@@ -207,7 +207,9 @@ def check_file(path: Path) -> None:
     except (OSError, ValueError) as error:  # a name that is too long, or that contains a NUL character
         raise InputError(f"{str(path)[:MAX_SHOWN_CHARACTERS]!r} cannot be the name of a file: {error}") from None
     if is_irregular:
-        raise InputError(f"{path} is {'a folder' if path.is_dir() else 'a pipe or a device'}; name a file")
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file. Join part files, such as those of Spark, to one file")
+        raise InputError(f"{path} is a pipe or a device; name a file")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

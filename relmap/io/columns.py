@@ -28,7 +28,7 @@ NAMES_OF_VALUE = {  # text -> names of labels that it means, in this order, wher
 }
 MISSING_TEXTS = {  # how programs write a missing value, in lower case
     *("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "none", "<none>", "null", "<null>", "nil", "\\n"),
-    *("1.#qnan", "-1.#ind"),
+    *("1.#qnan", "-1.#ind", "n.a.", "(null)", "[null]", "pd.na"),
 }
 UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that a judge gave none; in lower case
     r"(not?|un|non)[ _-]*(judged|labell?ed|rated|annotated|assessed|scored|reviewed|answered|available|answer|label"
@@ -37,6 +37,7 @@ UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that
 )
 UNJUDGED_NUMBER = re.compile(r"-[0-9]+|9|99+")  # codes for a missing label, such as -1 and 999
 MIN_ROWS_OF_UNIT = 20  # fewer rows do not show that numbers are in another unit
+MAX_FRACTIONS_IN_PERCENT = 0.5  # share of numbers below 1; more are seldom percentages
 MAX_RATING = 10  # whole numbers up to 10 are ratings, such as 1 to 5
 
 
@@ -278,7 +279,9 @@ def show_text(text: str) -> str:
     Returns:
         The text in quotes; with escapes if it has characters that are not ASCII and that a reader may not see.
     """
-    hidden = text != remove_invisible(text) or unicodedata.normalize("NFC", text) != text
+    scripts = {unicodedata.name(character, "").split(" ")[0] for character in text if character.isalpha()}
+    is_mixed = "LATIN" in scripts and not scripts.isdisjoint({"CYRILLIC", "GREEK"})  # letters that look alike
+    hidden = is_mixed or text != remove_invisible(text) or unicodedata.normalize("NFC", text) != text
     return ascii(text) if hidden else repr(text)
 
 
@@ -419,8 +422,9 @@ def advise_names(
     names = _sort_names([name for name in decided if normalize_name(name) in normalized])
     if decision is not None and label is not None and len(names) < 2:
         return _describe_vocabularies(decision, decided, label, labelled)
-    if decision is None:
-        names = [name for name in names if not looks_unjudged(name)] if len(names) != n_labels else names
+    if decision is None:  # such as -1, 0 and 1 for three labels
+        may_be_labels = len(names) == n_labels
+        names = [name for name in names if not looks_unjudged(name) or (may_be_labels and name.startswith("-"))]
     others = _describe_other_names(decision, decided, label, labelled, names)
     are_numbers = are_whole_numbers(names)
     # labels 1..K, some of which may not occur
@@ -589,6 +593,7 @@ def count_labels(frame: pl.DataFrame, decision: str, label: str, rows: FileRows)
     advice = partial(advise_names, frame, decision, label, UNKNOWN_N_LABELS)
     decided = read_labels(frame[decision], rows, names=None, n_labels=UNKNOWN_N_LABELS, advice=advice)
     labelled = read_labels(frame[label], rows, names=None, n_labels=UNKNOWN_N_LABELS, advice=advice)
+    _check_numbering(frame, decision, label, decided, labelled, rows)
     codes = np.union1d(decided, labelled)
     for code in np.setdiff1d(labelled, decided):
         is_isolated = code - 1 not in codes
@@ -603,6 +608,32 @@ def count_labels(frame: pl.DataFrame, decision: str, label: str, rows: FileRows)
             "lists in order"
         )
     return max(2, largest + 1)
+
+
+def _check_numbering(
+    frame: pl.DataFrame, decision: str, label: str, decided: np.ndarray, labelled: np.ndarray, rows: FileRows
+) -> None:
+    """Check that decisions and labels are not numbered from different first numbers, such as 1..K and 0..K-1.
+
+    Raises:
+        InputError: The numbers of one column are those of the other plus one, and more decisions are then correct.
+    """
+    for shift in (1, -1):
+        has_shifted_numbers = np.array_equal(np.unique(labelled + shift), np.unique(decided))
+        if has_shifted_numbers and np.sum(labelled + shift == decided) > np.sum(labelled == decided):
+            raise InputError(f"{rows.file}{_describe_numbering(frame, decision, label)}")
+
+
+def _describe_numbering(frame: pl.DataFrame, decision: str, label: str) -> str:
+    """Show the numbers of decisions and labels, with the remedy."""
+    decided = _sort_names([*_count_names(frame[decision])])
+    labelled = _sort_names([*_count_names(frame[label])])
+    names = _sort_names(sorted({*decided, *labelled}))
+    return (
+        f": {decision} has {join_names(decided)}, and {label} has {join_names(labelled)}, as if one of them were "
+        "numbered from another first number; number both from 0, or if equal numbers mean the same, give "
+        f"{labels_to_paste(names)}"
+    )
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -742,6 +773,9 @@ def _advise_unit(name: str, values: np.ndarray) -> str:
         return f"; if these are log-probabilities, write the exponential function of them: exp({name})"
     if values.min() < 0 or values.max() > 100:
         return ""
+    n_fractions = int(((values > 0) & (values < 1)).sum())
+    if n_fractions > MAX_FRACTIONS_IN_PERCENT * len(values):
+        return f"; {n_fractions:,} of {len(values):,} rows are between 0 and 1; write all rows in the same unit"
     if is_rating(values):
         ratings = ",".join(f"{value:g}=?" for value in np.unique(values))
         return (

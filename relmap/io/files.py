@@ -296,10 +296,8 @@ def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predicti
     """
     suffix = format_suffix(path)
     if suffix not in FORMATS:
-        raise InputError(
-            f"{path}: predictions are read as {', '.join(FORMATS)}; rename the file accordingly"
-            f"{_advise_text_format(path)}"
-        )
+        remedy = "unpack the file" if suffix.endswith(".gz") else "rename the file accordingly"
+        raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; {remedy}{_advise_text_format(path)}")
     check_content(path, WRITE_AGAIN if path.exists() else CHECK_NAME)
     predictions = FORMATS[suffix](path)
     with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a column name may not be UTF-8

@@ -56,6 +56,8 @@ HASHED_COLUMNS = (  # columns of the types that a map can read
 )
 FLOAT32_ERROR = 1e-6  # maximum rounding error of a probability, or of a sum of them, in float32
 MEBIBYTE = 2**20
+PRINTED_ROWS = 6  # of a structured array
+PRINTED_WIDTH = 100
 MAX_OBJECT_CHARACTERS = 200  # of a Python object that is read as text
 CONVERSION_ERRORS = (  # of Narwhals, polars and Arrow, for columns that they cannot convert
     TypeError,
@@ -389,6 +391,8 @@ def read_array(
     data = detach(data)
     try:
         values = np.asarray(data)
+        if np.ma.is_masked(data):
+            raise InputError("X has masked values; omit these rows, or give their predictions")
         if values.dtype.kind == "c":
             raise InputError("X has complex numbers; give real probabilities or logits")
         numbers = values.astype(np.float64)
@@ -478,8 +482,11 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
         raise InputError(f"X has a column {name}, and {argument} is given too; give it once")
     array = unify_missing(values, argument)
     if array.shape != (len(frame),):
+        is_one_hot = array.ndim == 2 and len(array) == len(frame)
+        one_hot = f"; of one-hot labels {argument}.argmax(axis=1)" if is_one_hot else ""
         raise InputError(
             f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one value for each row"
+            f"{one_hot}"
         )
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 
@@ -499,6 +506,8 @@ def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
         InputError: The values cannot be converted to an array, or are complex.
     """
     values = detach(values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        values = values.tolist()  # masked values are None
     try:
         array = np.asarray(values)
         is_plain = array.dtype.kind not in "fO" and not isinstance(values, list | tuple)
@@ -591,6 +600,26 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
     return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
 
 
+class RoutedRows(np.ndarray):
+    """Structured array of rows of which only a few are printed; each of its fields is a plain array."""
+
+    def __getitem__(self, key: object) -> object:  # type: ignore[override]
+        """Select rows or fields."""
+        selected: object = super().__getitem__(key)  # type: ignore[call-overload]
+        is_field = isinstance(selected, np.ndarray) and selected.dtype.names is None
+        return np.asarray(selected) if is_field else selected
+
+    def __repr__(self) -> str:
+        """Format the number of rows, and the first and last of them as a table."""
+        if self.dtype.names is None or self.ndim != 1:
+            return repr(np.asarray(self))
+        rows = pl.DataFrame({name: self[name] for name in self.dtype.names})
+        with pl.Config(tbl_rows=PRINTED_ROWS, tbl_cols=rows.width, tbl_width_chars=PRINTED_WIDTH):
+            return str(rows)
+
+    __str__ = __repr__
+
+
 def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """Combine columns into a structured array.
 
@@ -605,7 +634,7 @@ def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     array = np.empty(length, dtype=dtypes)
     for name, values in columns.items():
         array[name] = values
-    return array
+    return array.view(RoutedRows)
 
 
 def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | IntoSeries":
@@ -638,10 +667,19 @@ def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame
     Raises:
         InputError: A column has a type that polars does not support.
     """
+    rows = _cast_wide_decimals(rows)
     _check_types(rows.schema, path)
     frame = pl.DataFrame(rows.rename_columns([str(index) for index in range(rows.num_columns)]))
     frame.columns = rows.schema.names  # set afterwards, since polars would rename a column with an empty name
     return frame
+
+
+def _cast_wide_decimals(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Convert 256-bit decimals, which polars does not have, to floats."""
+    for index, column in enumerate(rows.schema):
+        if pa.types.is_decimal256(column.type):
+            rows = rows.set_column(index, column.name, rows.column(index).cast(pa.float64()))
+    return rows
 
 
 def _check_types(columns: Iterable[pa.Field], path: Path) -> None:

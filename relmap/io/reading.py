@@ -333,9 +333,10 @@ def require_column(names: Sequence[str], file: str, field: str, column: str) -> 
 
 def _describe_columns(names: Sequence[str], file: str, column: str) -> str:
     """List the columns of a file, those with a similar name first."""
-    by_lower_name = {name.strip().lower(): name for name in names}
-    similar = difflib.get_close_matches(column.strip().lower(), by_lower_name, n=2)
-    hint = f"did you mean {' or '.join(by_lower_name[name] for name in similar)}? " if similar else ""
+    lower_names = [name.strip().lower() for name in names]
+    similar = difflib.get_close_matches(column.strip().lower(), dict.fromkeys(lower_names), n=2)
+    matches = [name for match in similar for name, lower in zip(names, lower_names, strict=True) if lower == match]
+    hint = f"did you mean {' or '.join(matches)}? " if matches else ""
     return f"{hint}it has {', '.join(names) or '(none)'}{advise_header(names, file)}"
 
 
@@ -408,6 +409,9 @@ def _require_columns_of_labels(names: Sequence[str], file: str, field: str, valu
             require_column(names, file, field, column)
         return
     with_prefix = [name for name in names if name.startswith(value)]
+    numbered = [name for name in with_prefix if re.fullmatch(r"[_.-]?[0-9]+", name.removeprefix(value))]
+    separated = [name for name in with_prefix if name.removeprefix(value)[:1] in ("_", ".", "-")]
+    with_prefix = next((found for found in (numbered, separated) if len(found) > 1), with_prefix)
     if len(with_prefix) > 1:
         example = assignment(field, ",".join(with_prefix))
         raise InputError(

@@ -27,7 +27,12 @@ from relmap.io.rows import MAX_SUM_ERROR, read_rows
 from relmap.io.signals import group_signals, read_signals, relevance
 from relmap.maps.document import MAX_HASH_CHARACTERS, Fingerprint, MapDocument, Source, TrainingRows
 from relmap.maps.folds import FoldSplit, paper_fit_rows, restore_fold_split
-from relmap.maps.labelled_rows import check_whole_groups, read_with_labels
+from relmap.maps.labelled_rows import (
+    DEFAULT_ID_COLUMN,
+    check_whole_groups,
+    describe_repeated_ids,
+    read_with_labels,
+)
 from relmap.maps.score import FittedMap, ScoredDecisions, score_parts, signal_group_column
 
 HASH_BYTES = 6  # 8 characters of base64
@@ -92,8 +97,11 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     signal_columns = [signal.name for signal in document.signals]
     if signal_group is not None:
         signal_columns.append(signal_group)
-    frame, file_rows, file_notes = read_with_labels(file, layout, [*signal_columns, id_column], document.label_names)
+    columns = [*signal_columns, id_column, DEFAULT_ID_COLUMN]
+    frame, file_rows, file_notes = read_with_labels(file, layout, columns, document.label_names)
     notes += file_notes
+    if DEFAULT_ID_COLUMN in frame.columns:
+        notes += describe_repeated_ids(frame[DEFAULT_ID_COLUMN], group)
     rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
     check_whole_groups(rows, signal_columns, file_rows)
     computed = None

@@ -11,9 +11,7 @@ from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
     FileRows,
     count_labels,
-    describe_missing,
     is_missing,
-    is_missing_label,
     reject_missing_labels,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
@@ -21,6 +19,7 @@ from relmap.io.label_order import check_label_order
 from relmap.io.reading import Layout, find_layout, require_column
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, read_signals
+from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.folds import split_folds
 from relmap.maps.options import FitOptions
 
@@ -80,7 +79,15 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
     """
     names = options.labels
     signals = options.signals
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=options.group, reading=file.reading)
+    try:
+        layout = find_layout(
+            file.schema.names, str(file.path), labelled=True, group=options.group, reading=file.reading
+        )
+    except InputError as error:
+        if names and set(names) <= set(file.schema.names):
+            columns = assignment("probabilities", ",".join(names))
+            raise InputError(f"{error}. For the columns with the names of the labels give {columns}") from None
+        raise
     _check_signal_columns(file, layout, signals)
     id_column = file.reading.id or DEFAULT_ID_COLUMN
     frame, file_rows, notes = read_with_labels(file, layout, [*signals, id_column], names)
@@ -103,7 +110,7 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
             ids = _read_ids(frame[id_column], file_rows)
         else:
             ids = _read_default_ids(frame[id_column])
-            notes += _describe_repeated_ids(frame[id_column], options.group)
+            notes += describe_repeated_ids(frame[id_column], options.group)
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=learn_on)
     notes += describe_doubts(rows, layout, names, n_labels)
     return LabelledRows(
@@ -158,19 +165,38 @@ def read_with_labels(
         advice = f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}"
         reject_missing_labels(label, file_rows, names, advice)
         return FileContent(frame, file_rows, notes)
-    missing = is_missing_label(label, names)
-    if missing.any():
-        notes.append(
-            f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted{describe_missing(label, missing)}."
-        )
-        frame = frame.filter(~missing)
-        file_rows = file_rows.without(missing.to_numpy())
+    omitted = find_omitted_rows(
+        frame,
+        label.name,
+        names,
+        decision=layout.decision,
+        n_labels=_count_predicted_labels(frame, layout),
+        scores=layout.columns,
+        words=layout.reading.words,
+        are_weighted=layout.weight is not None,
+    )
+    notes += omitted.notes
+    if omitted.is_omitted.any():
+        frame = frame.filter(~omitted.is_omitted)
+        file_rows = file_rows.without(omitted.is_omitted.to_numpy())
         if frame.is_empty():
             raise InputError(
                 f"{file.path} has no value in the column {layout.label}; name the column of the true label with "
                 f"{option('label')}"
             )
     return FileContent(frame, file_rows, notes)
+
+
+def _count_predicted_labels(frame: pl.DataFrame, layout: Layout) -> int | None:
+    """Return the number of labels that the predictions of the first row have; None if the columns do not show it."""
+    if layout.kind in ("probability", "score"):
+        return 2
+    if len(layout.columns) > 1:
+        return len(layout.columns)
+    if len(layout.columns) == 1 and isinstance(frame.schema[layout.columns[0]], pl.List | pl.Array):
+        first = frame[layout.columns[0]][0]
+        return None if first is None else len(first)
+    return None
 
 
 def check_whole_groups(rows: FixedDecisions, signals: Iterable[str], file_rows: FileRows) -> None:
@@ -196,6 +222,28 @@ def check_whole_groups(rows: FixedDecisions, signals: Iterable[str], file_rows: 
         f"{file_rows.file} has {found}, so groups are incomplete, and group_rank and group_gap cannot be computed; "
         "omit these signals"
     )
+
+
+def describe_repeated_ids(column: pl.Series, group: str | None) -> list[str]:
+    """Warn that rows with the same id, such as labels of several annotators, are not independent.
+
+    Args:
+        column: The ids.
+        group: Column of the groups; None without groups.
+
+    Returns:
+        A sentence; nothing if no id is repeated, or if rows are grouped.
+    """
+    if group is not None or column.dtype.is_nested():
+        return []
+    n_repeated = int((~column.drop_nulls().is_first_distinct()).sum())
+    if not n_repeated:
+        return []
+    return [
+        f"{n_repeated:,} of {len(column):,} rows repeat a value of {column.name}, but are treated as independent. If "
+        "several rows are one item, such as labels of several annotators, keep one row for each item, or give "
+        f"{assignment('group', column.name)}."
+    ]
 
 
 def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:
@@ -231,17 +279,3 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
         if value_range == len(numbers) - 1:
             return None
     return column.cast(pl.String).to_numpy()
-
-
-def _describe_repeated_ids(column: pl.Series, group: str | None) -> list[str]:
-    """Warn that rows with the same id, such as labels of several annotators, are not independent."""
-    if group is not None or column.dtype.is_nested():
-        return []
-    n_repeated = int((~column.drop_nulls().is_first_distinct()).sum())
-    if not n_repeated:
-        return []
-    return [
-        f"{n_repeated:,} of {len(column):,} rows repeat a value of {column.name}, but are treated as independent. If "
-        "several rows are one item, such as labels of several annotators, keep one row for each item, or give "
-        f"{assignment('group', column.name)}."
-    ]

@@ -177,9 +177,9 @@ def _reliability_curves(projection: Variant | Labelwise, n_labels: int) -> list[
             curves = [_Shift(shift) for shift in shifts.tolist()]
         case Lines():
             curves = _line_curves(projection)
-        case ShrunkCurves(line=lines, curves=lattices, share=shares):
+        case ShrunkCurves(line=lines, curves=lattices, share=shares, largest=largest):
             terms = zip(shares.tolist(), _line_curves(lines), _lattices(lattices), strict=True)
-            curves = [_ShrunkCurve(share, line, lattice) for share, line, lattice in terms]
+            curves = [_ShrunkCurve(share, line, lattice, largest) for share, line, lattice in terms]
         case Isotonic(confidence=knots_by_label, reliability=values_by_label):
             points = zip(knots_by_label, values_by_label, strict=True)
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
@@ -299,11 +299,15 @@ class _Line:
 
 @dataclass(frozen=True)
 class _ShrunkCurve:
-    """Weighted mean of a line and a lattice on the logit scale; the share is the weight of the lattice."""
+    """Weighted mean of a line and a lattice on the logit scale; the share is that of the lattice.
+
+    The odds of an error are those of this mean plus exp(-largest).
+    """
 
     share: float
     line: _Line
     lattice: _Lattice
+    largest: float | None = None
 
     def logit(self) -> exp.Expr:
         line = _number(1 - self.share) * exp.paren(self.line.logit())
@@ -311,7 +315,8 @@ class _ShrunkCurve:
         return exp.Add(this=line, expression=lattice)
 
     def reliability(self) -> exp.Expr:
-        return _expit(self.logit(), max(self.line.max_logit, self.lattice.max_logit))
+        least_odds = 0.0 if self.largest is None else math.exp(-self.largest)
+        return _expit(self.logit(), max(self.line.max_logit, self.lattice.max_logit), least_odds)
 
 
 class _LogitDifference(NamedTuple):
@@ -383,12 +388,14 @@ def _linear_segment(left: float, right: float, low: float, high: float) -> exp.E
     return exp.Sub(this=_number(high), expression=exp.Mul(this=weight, expression=_number(high - low)))
 
 
-def _expit(logit: exp.Expr, max_logit: float) -> exp.Expr:
-    """Return 1 / (1 + exp(-logit)), where the logit lies within ±max_logit."""
+def _expit(logit: exp.Expr, max_logit: float, least_odds: float = 0.0) -> exp.Expr:
+    """Return 1 / (1 + exp(-logit) + least_odds), where the logit lies within ±max_logit."""
     if max_logit > MAX_EXPONENT:
         logit = _at_most(_at_least(logit, -MAX_EXPONENT), MAX_EXPONENT)
     power = exp.Exp(this=exp.Neg(this=exp.Paren(this=logit)))
     divisor = exp.Add(this=exp.Literal.number(1), expression=power)
+    if least_odds:
+        divisor = exp.Add(this=divisor, expression=_number(least_odds))
     return _divide(exp.Literal.number(1), exp.Paren(this=divisor))
 
 
@@ -400,11 +407,7 @@ def _at_least(value: exp.Expr, lower: float) -> exp.Expr:
 def _at_most(value: exp.Expr, upper: float) -> exp.Expr:
     if upper == 1:  # a limit of a confidence that rounds to 1 has no effect
         return value
-    return _lesser(value, upper)
-
-
-def _lesser(value: exp.Expr, other: float) -> exp.Expr:
-    return exp.Least(this=value, expressions=[_number(other)], ignore_nulls=True)
+    return exp.Least(this=value, expressions=[_number(upper)], ignore_nulls=True)
 
 
 def _divide(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import scipy
+from pydantic import Field
 
 from relmap.decisions import CalibratedDecisions
 from relmap.io.serialization import Axes, Number, Share, Value
@@ -52,22 +53,27 @@ MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope 
 N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
 CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which the weight of its curve is at most one half
 LINE_PARAMETERS = 2  # intercept and slope
+NO_ERROR_FACTOR = 10.0  # an error rate of 1 / (10 n) gives n rows without an error in 90% of samples
 SIGNAL_DEVIATION = 0.5  # standard deviation of the prior of a signal's weight, per standard deviation of the signal
 LINE_PARTS = ("shared", "intercept", "slope")  # parts of the prior that are searched
 
 
 class ShrunkCurves(Value, kind="shrunk"):
-    """Monotone curves shrunk to lines: t = (1 - share) line + share curve.
+    """Monotone curves shrunk to lines, and smoothly bounded.
+
+    With u = (1 - share) line + share curve, the logit t of the reliability satisfies exp(-t) = exp(-u) + exp(-largest).
 
     Attributes:
         line: The lines.
         curves: The curves.
         share: Weight in [0, 1] of the curve of each label, shape (K,).
+        largest: Bound that the logit t approaches; None without a bound, as in maps written by earlier versions.
     """
 
     line: Lines
     curves: Curves
     share: Annotated[np.ndarray, Axes("K", of=Share)]
+    largest: Annotated[float, Field(gt=0, le=MAX_LOGIT)] | None = None
 
     def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """Score decisions by confidence and label.
@@ -78,16 +84,40 @@ class ShrunkCurves(Value, kind="shrunk"):
         Returns:
             Logit of the reliability, shape (n,), float64.
         """
+        return self.bound(self.unbounded_logit(decisions))
+
+    def unbounded_logit(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Compute the weighted mean of line and curve.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logits, shape (n,), float64.
+        """
         share = self.share[decisions.decision]
         # neither product falls as the confidence rises, not even by rounding, and so neither does their sum
         return np.asarray((1 - share) * self.line(decisions) + share * self.curves(decisions))
+
+    def bound(self, logit: np.ndarray) -> np.ndarray:
+        """Bound the logits of reliabilities smoothly by `largest`, so that different logits stay different.
+
+        Args:
+            logit: Logits, shape (n,).
+
+        Returns:
+            Shape (n,). The odds of an error are those of the logits plus those at `largest`.
+        """
+        if self.largest is None:
+            return logit
+        return np.asarray(-np.logaddexp(-logit, -self.largest))
 
     def _content_violations(self) -> list[str]:
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 
 class SignalAdjusted(Value, kind="signal_adjusted"):
-    """Pooled curves plus weighted signals.
+    """Pooled curves plus weighted signals; the sum is bounded as the curves are.
 
     Attributes:
         base: The pooled curves.
@@ -107,7 +137,8 @@ class SignalAdjusted(Value, kind="signal_adjusted"):
             Logit of the reliability, shape (n,), float64.
         """
         assert decisions.signals is not None
-        return np.asarray(self.base(decisions) + (decisions.signals * self.weights).sum(axis=1))
+        contribution = (decisions.signals * self.weights).sum(axis=1)
+        return self.base.bound(self.base.unbounded_logit(decisions) + contribution)
 
     def violations(self, n_labels: int | None = None) -> list[str]:
         """Find violations of the pooled curves.
@@ -647,7 +678,7 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
             n_labels=batch.n_labels,
             n_knots=len(batch.knots),
         )
-        shrunk = ShrunkCurves(line=pooled.line, curves=curves, share=share)
+        shrunk = ShrunkCurves(line=pooled.line, curves=curves, share=share, largest=_largest_logit(len(decision)))
         fits.append(shrunk if signals is None else SignalAdjusted(base=shrunk, weights=pooled.signal_weights))
     return fits
 
@@ -668,6 +699,15 @@ def _curve_weights(
     akaike_weight = scipy.special.expit(gain - (n_knots - LINE_PARAMETERS))
     n_rows = np.bincount(decision, minlength=n_labels).astype(np.float64)
     return np.asarray(akaike_weight * n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2))
+
+
+def _largest_logit(n_rows: int) -> float:
+    """Return the logit of 1 - 1 / (NO_ERROR_FACTOR n), the largest reliability that n fit rows can support.
+
+    With an error rate of 1 / (10 n), n rows have no error in 90% of samples. No number of correct rows can therefore
+    distinguish a lower error rate from this one.
+    """
+    return float(scipy.special.logit(1 - 1 / (NO_ERROR_FACTOR * n_rows)))
 
 
 def _choose_max_logit(logit: np.ndarray) -> float:

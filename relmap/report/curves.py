@@ -97,7 +97,7 @@ def map_curves(source: MapCurves) -> Drawing:
 @figure(
     "reliability_by_label",
     "Are the probabilities right for each predicted label?",
-    "Grey: the calibrated confidence. In color: the reliability. Dots: accuracy of the rows in up to eight bins of "
+    "Grey: the confidence. In color: the reliability. Dots: accuracy of the rows in up to eight bins of "
     "equal size, with 95% intervals that assume independent rows. On the dashed line the accuracy equals the "
     "probability; below it the probability is too high. If the confidence is too high for one label and too low for "
     "another, calibration on average does not show it.",

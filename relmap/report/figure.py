@@ -281,6 +281,7 @@ class Results:
         preferred_calibrator: Calibrator of the figures, if it was run.
         variant: Variant that the column `reliability` comes from.
         confidence: What the confidence is, for the line above figures; empty to name the calibrator.
+        automatic_share: Share of the rows at or above the threshold of a map; None without a threshold.
     """
 
     name: str
@@ -295,6 +296,7 @@ class Results:
     preferred_calibrator: str = DEFAULT_CALIBRATOR
     variant: str = "mrp"
     confidence: str = ""
+    automatic_share: float | None = None
 
     @cached_property
     def calibrators(self) -> list[str]:
@@ -362,6 +364,12 @@ class Results:
         sample = f", {n_rows:,} of {self.test_rows:,} test rows" if n_rows < self.test_rows else ""
         confidence = self.confidence or f"calibrator {self.calibrator}"
         return f"{self.display_name}, {confidence}{sample}"
+
+    @property
+    def units(self) -> str:
+        """Plural noun for what is resampled: groups, or rows if each row is its own group."""
+        rows = self.scores.unique("row")
+        return "rows" if rows["group"].n_unique() == len(rows) else "groups"
 
     @property
     def averaging_note(self) -> str:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from relmap.evaluation.agreement import format_share
 from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.evaluate import accuracy_of_rows
 from relmap.evaluation.summary import Cuts, FitSummary, Summary
 from relmap.io.columns import join_names
 from relmap.maps.document import describe_map
@@ -75,7 +76,7 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
     Returns:
         The page as HTML.
     """
-    evaluation = assessment.evaluate()
+    evaluation = assessment.evaluate(comparison=_known_comparison(assessment, fit))
     evaluation_sentences = (*evaluation.lines, *evaluation.details, *evaluation.notes)
     fit_sentences = []
     for line in (*fit.lines, *fit.notes, *fit.details):
@@ -84,11 +85,14 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
         if not is_repeated:
             fit_sentences.append(line)
     tables = _tables(assessment, evaluation)
+    figures = _figures(assessment)
     map_option = f"--map {shlex.quote(str(map_file))}"
     command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet"
     return render_page(
         "map.html.jinja",
         name=assessment.document.source.file,
+        answer=describe_automatic_rows(assessment),
+        first_figure=figures[0] if figures else None,
         comparison=evaluation.lines,
         fit=fit_sentences,
         details=[line for line in evaluation.details if not line.startswith(" ")],  # the others are in a table
@@ -98,9 +102,38 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
         explorer=_explorer_section(assessment, map_option),
         explorer_script=read_script("threshold_explorer.js"),
         concepts=CONCEPTS_OF_PAGE,
-        figures=_figures(assessment),
+        figures=figures[1:],
         tables=[table for table in tables if table.rows],
         facts=_provenance(assessment, evaluation.to_dict()),
+    )
+
+
+def _known_comparison(assessment: MapAssessment, fit: FitSummary) -> Numbers | None:
+    """Return the numbers of the fit if they are those of the assessed rows; their bootstrap is not repeated."""
+    has_same_rows = assessment.origin == "out_of_fold" and fit.comparison.get("rows") == len(assessment.sample)
+    return fit.comparison if has_same_rows else None
+
+
+def describe_automatic_rows(assessment: MapAssessment) -> str:
+    """Answer which decisions can be used as they are: those at or above the threshold of the map.
+
+    Args:
+        assessment: The map, and labelled rows that it has scored.
+
+    Returns:
+        A sentence.
+    """
+    sample = assessment.sample
+    threshold = default_threshold(assessment.document)
+    is_automatic = sample.scored.reliability[sample.row_number] >= threshold
+    if not is_automatic.any():
+        return f"None: no decision has a reliability of {threshold:.4g} or more. Review all."
+    accuracy = format_share(accuracy_of_rows(sample, is_automatic))
+    if is_automatic.all():
+        return f"All of them: each has a reliability of {threshold:.4g} or more, and {accuracy} are correct."
+    return (
+        f"Those with a reliability of {threshold:.4g} or more: {is_automatic.mean():.1%} of all decisions, "
+        f"{accuracy} of them correct."
     )
 
 
@@ -148,7 +181,7 @@ def _figures(assessment: MapAssessment) -> list[DrawnFigure]:
     if assessment.rows.weight is not None:
         return []
     results = results_of_map(assessment)
-    figures = [reliability_by_label, risk_coverage]
+    figures = [risk_coverage, reliability_by_label]
     if results.variant != "confidence":
         figures.append(errors_found)
     drawn_figures = [figure(results) for figure in figures]
@@ -182,22 +215,21 @@ def cuts_table(cuts: Mapping[float, Cuts], notes: Sequence[str]) -> Table:
     for target, found in cuts.items():
         overall = found.numbers["overall"]
         if overall["cut"] is None:
-            rows.append([f"{target:.0%}", "none", "", "", overall["why"]])
+            rows.append([f"{target:.0%}", f"none: {overall['why']}", "", ""])
             continue
         rows.append(
             [
                 f"{target:.0%}",
                 str(overall["cut"]),
-                f"{overall['coverage']:.1%}",
+                f"{overall['coverage']:.1%} ({overall['automatic']:,} of {overall['rows']:,} rows)",
                 f"{overall['accuracy']:.1%}",
-                f"{overall['automatic']:,} of {overall['rows']:,} labelled rows",
             ]
         )
     explanation = "Each line is a separate search. To use a cut, add --cut with its reliability to the command above."
     return Table(
         title="Cuts",
         note=" ".join([explanation, *notes]),
-        columns=("target accuracy", "cut (minimum reliability)", "automatic", "accuracy of these", "estimated from"),
+        columns=("target accuracy", "cut: minimum reliability", "automatic", "accuracy of these"),
         rows=rows,
         concept="guarantees",
     )
@@ -213,7 +245,13 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
         The table.
     """
     rows = []
+    ties = []
     for numbers in top:
+        if numbers["tied"]:
+            ties.append(
+                f"{numbers['share']:.0%} has {numbers['rows']:,} rows, because {numbers['tied']:,} rows with the same "
+                "reliability are at its limit. Each of these counts in part."
+            )
         interval = ""
         if numbers["low"] is not None:
             interval = f"{numbers['low']:+z.3f} to {numbers['high']:+z.3f}"
@@ -230,8 +268,13 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
         )
     return Table(
         title="The most reliable rows",
-        note="Difference: mean reliability minus accuracy. If it is positive, the reliability of these rows is too "
-        "high.",
+        note=" ".join(
+            [
+                "Difference: mean reliability minus accuracy. If it is positive, the reliability of these rows is too "
+                "high.",
+                *ties,
+            ]
+        ),
         columns=("most reliable", "rows", "mean reliability", "accuracy", "difference", "95% interval", "significant"),
         rows=rows,
         concept="intervals",

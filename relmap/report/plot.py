@@ -23,6 +23,7 @@ from relmap.projection.pooled import ShrunkCurves
 from relmap.report.curves import MapCurves, map_curves
 from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, with_light_colors
 from relmap.report.ranking import risk_coverage
+from relmap.routing.apply import default_threshold
 
 PNG_SCALE = 2.0  # pixels per unit of the chart
 CHART_WIDTH = 480  # width of a chart without panels
@@ -151,6 +152,7 @@ def results_of_map(assessment: MapAssessment) -> Results:
         test_rows=len(rows),
         variant=variant,
         confidence=f"confidence: {describe_baseline(document)}",
+        automatic_share=float((scored.reliability >= default_threshold(document)).mean()) if len(rows) else None,
     )
 
 

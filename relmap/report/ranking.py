@@ -112,8 +112,9 @@ def _percentile_band(replicates: np.ndarray) -> dict[str, np.ndarray]:
 @figure(
     "risk_coverage",
     "Error rate by coverage",
-    "The decisions with the highest score are used first. Lower is better: at the same coverage, fewer of the used "
-    "decisions are wrong. All curves meet at full coverage, where every decision is used.",
+    "The decisions with the highest score are used first; for the dashed line, this is the confidence. Lower is "
+    "better: at the same coverage, fewer of the used decisions are wrong. All curves meet at full coverage, where all "
+    "decisions are used.",
 )
 def risk_coverage(results: Results) -> Drawing:
     """Draw the error rate of the decisions used, by coverage, for each ranking."""
@@ -126,9 +127,15 @@ def risk_coverage(results: Results) -> Drawing:
     curve_tooltips = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of the decisions used")
     color = _variant_colors(list(errors.estimate))
-    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
-    chart = alt.layer(*layers.band, *layers.curves)
-    return Drawing(rows, page_spec(chart, subtitle=results.subtitle, height=300), layers.note)
+    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results)
+    note = layers.note
+    threshold = []
+    if results.automatic_share is not None:
+        rule = alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[2, 3])
+        threshold = [rule.encode(x=alt.datum(results.automatic_share))]
+        note = f"Dotted line: the share of decisions at or above the threshold of the map. {note}"
+    chart = alt.layer(*layers.band, *threshold, *layers.curves)
+    return Drawing(rows, page_spec(chart, subtitle=results.subtitle, height=300), note)
 
 
 @figure(
@@ -147,7 +154,7 @@ def accuracy_gain(results: Results) -> Drawing:
     curve_tooltips = tooltips(coverage="%", gain="+.2%", low=".2%", high=".2%")
     axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
     color = alt.value(css_color("mrp"))
-    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
+    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results)
     zero = alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
     chart = alt.layer(*layers.band, zero, *layers.curves)
     return Drawing(rows, page_spec(chart, subtitle=results.subtitle), layers.note)
@@ -179,7 +186,7 @@ def errors_found(results: Results) -> Drawing:
     rows = _stack_variants(columns).filter(is_drawn).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
-        y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
+        y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=True)),
         color=_variant_colors(list(found)),
     )
     point_tooltips = tooltips(
@@ -189,7 +196,7 @@ def errors_found(results: Results) -> Drawing:
     chart = alt.layer(_line_layer(base), points)
     hint = "Hover over a line for the change and its 95% interval."
     if rows["change_low"].is_null().all():
-        hint = "There are too few groups for an interval."
+        hint = f"There are too few {results.units} for an interval."
     return Drawing(rows, page_spec(chart, subtitle=results.subtitle), f"{hint} {results.averaging_note}")
 
 
@@ -222,7 +229,7 @@ def _layers_by_coverage(
     color: alt.Color | Mapping[str, Any],
     axis: alt.Y,
     curve_tooltips: Sequence[alt.Tooltip],
-    averaging_note: str,
+    results: Results,
 ) -> CurveLayers:
     """Build the layers of curves by coverage."""
     x = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions used (coverage)")
@@ -231,8 +238,10 @@ def _layers_by_coverage(
     points = base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=list(curve_tooltips))
     curves = [lines.encode(y=axis), points]
     if rows["low"].is_null().all():
-        note = f"No band: there are fewer than {MIN_BOOTSTRAP_GROUPS} groups."
-        return CurveLayers(band=[], curves=curves, note=f"{note} {averaging_note}")
+        note = f"No band: there are fewer than {MIN_BOOTSTRAP_GROUPS} {results.units}."
+        return CurveLayers(band=[], curves=curves, note=f"{note} {results.averaging_note}")
     band = base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")
-    note = f"Band: pointwise 95% interval from {N_RESAMPLES} bootstrap resamples of groups, for the given fits."
-    return CurveLayers(band=[band], curves=curves, note=f"{note} {averaging_note}")
+    note = (
+        f"Band: pointwise 95% interval from {N_RESAMPLES} bootstrap resamples of {results.units}, for the given fits."
+    )
+    return CurveLayers(band=[band], curves=curves, note=f"{note} {results.averaging_note}")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError, option
-from relmap.io.columns import is_missing_label, join_names
+from relmap.io.columns import join_names
 from relmap.io.files import (
     Predictions,
     format_suffix,
@@ -28,6 +28,7 @@ from relmap.io.files import (
 from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
 from relmap.io.reading import WEIGHT_COLUMN, Reading
+from relmap.io.unlabelled import find_unlabelled
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, score_file, signal_group_column
 
@@ -131,7 +132,9 @@ def sample_rows_to_label(
     notes = [*reading_notes(file)]
     unlabelled = np.arange(len(scores))
     if label in file.schema.names:
-        is_unlabelled = is_missing_label(read_columns(file, [label])[label], document.label_names)
+        is_unlabelled = find_unlabelled(
+            read_columns(file, [label]), label, document.label_names, n_labels=document.n_labels
+        )
         unlabelled = np.flatnonzero(is_unlabelled.to_numpy())
         notes.append(f"{len(scores) - len(unlabelled):,} of {len(scores):,} rows have a label and are skipped.")
     n_rows = len(unlabelled)

@@ -24,8 +24,6 @@ from relmap.io.columns import (
     UNJUDGED_NUMBER,
     FileRows,
     advise_unjudged,
-    describe_missing,
-    is_missing_label,
     join_names,
     label_texts,
     looks_unjudged,
@@ -36,6 +34,7 @@ from relmap.io.columns import (
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
+from relmap.io.unlabelled import find_omitted_rows
 from relmap.routing.group_tests import betting_p_value
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
@@ -301,10 +300,10 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
     notes = reading_notes(file)
     advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
-        missing = is_missing_label(frame[label], [positive]) | _are_unjudged(frame[label], positive)
-        notes.append(f"{missing.sum():,} rows without a label are dropped{describe_missing(frame[label], missing)}.")
-        frame = frame.filter(~missing)
-        rows = rows.without(missing.to_numpy())
+        omitted = find_omitted_rows(frame, label, [positive], n_labels=2, scores=[score_column], words=reading.words)
+        notes += omitted.notes
+        frame = frame.filter(~omitted.is_omitted)
+        rows = rows.without(omitted.is_omitted.to_numpy())
     reject_missing_labels(frame[label], rows, [positive], advice, can_name_labels=False)
     score = (
         read_numbers(frame[score_column], rows)

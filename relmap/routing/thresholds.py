@@ -151,13 +151,26 @@ class ReliabilityThresholds:
         unit = "rows" if self.n_groups is None else "groups"
         if overall.threshold is not None:
             return [
-                f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}.",
+                f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}."
+                f"{self._describe_ties()}",
                 f"With {100 * self.confidence:g}% confidence, at least {self._format_bound(overall)} of such decisions "
                 f"are correct, if new {unit} are independent and from the same distribution.",
             ]
         if self.chosen_threshold is not None:
             return [f"The accuracy at the threshold {self.chosen_threshold} is unknown: {overall.reason}."]
         return [f"No threshold for all decisions: {overall.reason}.", *self.advice]
+
+    def _describe_ties(self) -> str:
+        """Explain why a requested coverage is not reached; empty if it is reached up to one row."""
+        if self.requested_coverage is None:
+            return ""
+        n_requested = math.floor(Fraction(self.requested_coverage) * self.overall.n_rows)
+        if self.overall.n_automatic >= n_requested:
+            return ""
+        return (
+            f" The requested {100 * float(self.requested_coverage):g}% are not reached, because rows with the same "
+            "reliability are selected together or not at all."
+        )
 
     def _describe_label_guarantee(self) -> str:
         """Introduce the lines of the labels, and state their guarantee."""

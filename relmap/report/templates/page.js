@@ -3,6 +3,7 @@
 const MIN_PANEL_WIDTH = 235; // one panel with its axis, in pixels
 const AXIS_WIDTH = 62;
 const GAP = 24;
+const CHARACTER_WIDTH = 6.5; // of the line above a chart, in pixels
 
 // Fits the panels of a chart to the width of the page.
 function fitToWidth(spec, width) {
@@ -13,10 +14,22 @@ function fitToWidth(spec, width) {
   return { ...spec, columns, spec: { ...spec.spec, width: Math.floor(panelWidth) } };
 }
 
+// Breaks the line above a chart into lines that fit the width of the page.
+function wrap(text, width) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = `${lines.at(-1)} ${word}`.trim();
+    if (longer.length * CHARACTER_WIDTH <= width || !lines.at(-1)) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
 async function draw(figure) {
   const { spec, csv, types } = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
   const fittedSpec = fitToWidth(spec, plot.clientWidth);
+  if (typeof spec.title === "string") fittedSpec.title = wrap(spec.title, plot.clientWidth - GAP);
   fittedSpec.data = { values: csv, format: { type: "csv", parse: types } };
   plot.dataset.width = plot.clientWidth;
   await vegaEmbed(plot, fittedSpec, { renderer: "svg", actions: false });

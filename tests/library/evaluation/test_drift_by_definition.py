@@ -45,13 +45,23 @@ def residual_statistics(rows: dict, selected: np.ndarray) -> dict[str, float]:
     }
 
 
+def variance_of_outcomes(cell: dict[str, float]) -> float:
+    """Return the variance of the residuals, and of correct or wrong decisions only at least that of the reliability."""
+    mean_reliability = cell["mean_reliability"]
+    if 0 < round(mean_reliability + cell["mean_residual"], 10) < 1:
+        return cell["variance"]
+    return max(cell["variance"], mean_reliability * (1 - mean_reliability))
+
+
 def expected_p_value(new: dict[str, float], reference: Cell | TopCell | None, is_grouped: bool) -> float:
     if reference is None or min(new["rows"], reference.rows) < 20 or (is_grouped and new["groups"] < 10):
         return np.nan
-    pooled = (reference.rows * reference.variance + new["rows"] * new["variance"]) / (reference.rows + new["rows"])
+    old_variance = variance_of_outcomes(reference.model_dump())
+    new_variance = variance_of_outcomes(new)
+    pooled = (reference.rows * old_variance + new["rows"] * new_variance) / (reference.rows + new["rows"])
     squared_errors = [
         pooled * (1 / reference.rows + 1 / new["rows"]),
-        reference.variance / reference.rows + new["variance"] / new["rows"],
+        old_variance / reference.rows + new_variance / new["rows"],
     ]
     difference = abs(new["mean_residual"] - reference.mean_residual)
     return 2 * student.sf(difference / np.sqrt(max(squared_errors)), new["groups"] - 1)
@@ -184,12 +194,44 @@ def test_shares_that_no_row_reaches_are_omitted():
 
 
 def test_differences_within_rounding_errors_are_ignored():
-    cell = Cell(label=0, half="upper", rows=50, mean_reliability=0.75, mean_residual=0.25 + 5e-13, variance=0.0)
+    is_correct = np.arange(30) % 2 == 0
+    rows = (is_correct.astype(float), np.zeros(30, dtype=np.int64), is_correct, None)  # all residuals are 0
+    for mean_residual, p_value in ((5e-13, 1), (2e-12, 0)):
+        cell = Cell(label=0, half="upper", rows=50, mean_reliability=0.5, mean_residual=mean_residual, variance=0.0)
+        document = make_map_with_held_out(halves=(0.0,) * 3, cells=(cell,))
+        assert detect_drift(document, *rows).cells[0].p_value == p_value
+
+
+@pytest.mark.parametrize("n_correct", [30, 29, 1, 0])
+@pytest.mark.parametrize("reference_residual", [0.25, 0.24, -0.75])  # all correct, 99% correct, and all wrong
+@pytest.mark.parametrize("reference_variance", [0.0, 0.05, 0.2])
+def test_a_cell_of_one_outcome_has_at_least_the_variance_of_its_reliability(
+    n_correct, reference_residual, reference_variance
+):
+    cell = Cell(
+        label=0,
+        half="upper",
+        rows=50,
+        mean_reliability=0.75,
+        mean_residual=reference_residual,
+        variance=reference_variance,
+    )
     document = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
-    rows = (np.full(30, 0.75), np.zeros(30, dtype=np.int64), np.ones(30, dtype=bool), None)
-    assert detect_drift(document, *rows).cells[0].p_value == 1
-    larger = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell.model_copy(update={"mean_residual": 0.25 + 2e-12}),))
-    assert detect_drift(larger, *rows).cells[0].p_value == 0
+    reliability = np.linspace(0.5, 0.9, 30)
+    correct = np.arange(30) < n_correct
+    result = detect_drift(document, reliability, np.zeros(30, dtype=np.int64), correct, None)
+    residual = correct - reliability
+    old_variance = reference_variance
+    if reference_residual != 0.24:
+        old_variance = max(reference_variance, 0.75 * 0.25)
+    new_variance = residual.var(ddof=1)
+    if n_correct in (0, 30):
+        new_variance = max(new_variance, 0.7 * 0.3)  # the mean reliability is 0.7
+    pooled = (50 * old_variance + 30 * new_variance) / 80 * (1 / 50 + 1 / 30)
+    separate = old_variance / 50 + new_variance / 30
+    difference = abs(residual.mean() - reference_residual)
+    expected = 2 * student.sf(difference / np.sqrt(max(pooled, separate)), 29)
+    assert result.cells[0].p_value == pytest.approx(expected, rel=1e-9)
 
 
 def test_an_undefined_reliability_is_rejected():

@@ -71,8 +71,17 @@ def test_drift_statistics_equal_a_hand_calculation(copies):
             ]
 
 
-@pytest.mark.parametrize(("value", "correct", "p_value"), [(0.9, True, 1.0), (0.95, False, 0.0), (1.0, True, 1.0)])
-def test_drift_p_value_is_exact_without_variance(value, correct, p_value):
+@pytest.mark.parametrize(
+    ("value", "correct", "p_value"),
+    [
+        (0.9, True, 1.0),
+        (1.0, True, 1.0),
+        (1.0, False, 0.0),
+        # the residuals are 0.05 and -0.95, and a decision that is correct with probability 0.95 has the variance 0.0475
+        (0.95, False, 2 * student.sf(1 / np.sqrt(0.0475 / 30 + 0.0475 / 21), 20)),
+    ],
+)
+def test_drift_p_value_of_decisions_that_are_all_correct_or_all_wrong(value, correct, p_value):
     reliability = np.full(30, value)
     decision = np.zeros(30, dtype=int)
     all_right = np.full(30, True)
@@ -83,7 +92,7 @@ def test_drift_p_value_is_exact_without_variance(value, correct, p_value):
         np.full(21, correct),
         None,
     )
-    assert [cell.p_value for cell in drifted.cells] == [pytest.approx(p_value, abs=1e-300)]
+    assert [cell.p_value for cell in drifted.cells] == [pytest.approx(p_value, abs=1e-300, rel=1e-9)]
 
 
 def test_first_error_raises_no_drift_alarm():

@@ -131,9 +131,11 @@ def test_few_groups_have_no_interval_and_no_warning():
 
 
 def test_gap_rounded_to_zero_has_no_sign():
-    top = TopCalibration(0.1, 100, 0.9, 0.9, -1e-5, 0.01, -1e-5, 0.02, 0.9)
+    top = TopCalibration(0.1, 100, 1000, 0, 0.9, 0.9, -1e-5, 0.01, -1e-5, 0.02, 0.9)
     text = top.describe()
     assert "difference +0.000 (95% interval +0.000 to +0.020)" in text
+    tied = dataclasses.replace(top, rows=180, tied=90)
+    assert "180 of 1,000 rows, because 90 rows with the same reliability are at the limit" in tied.describe()
     assert "-0" not in "".join(top_rows_table([dataclasses.asdict(top) | {"is_miscalibrated": False}]).rows[0])
 
 

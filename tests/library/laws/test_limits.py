@@ -257,7 +257,7 @@ def test_rows_without_label_or_finite_score_are_rejected(tmp_path, capsys):
 
     run_thresholds(tmp_path, unlabelled, *TARGET_OPTIONS, "--drop-unlabelled")
     printed = capsys.readouterr()
-    assert "3 rows without a label are dropped" in printed.err
+    assert "3 of 90 rows have no label and are omitted" in printed.err
     assert '"rows": 87' in printed.out
 
     infinite = SCORED_ROWS.with_columns(s=pl.when(pl.int_range(90) == 7).then(float("inf")).otherwise("s"))

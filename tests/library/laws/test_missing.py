@@ -170,7 +170,7 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
     assert values.tolist() == labelled_rows["logits_1"].to_list()
     assert positive.tolist() == (labelled_rows["label"] == 1).to_list()
     assert len(notes) == 1
-    assert notes[0].startswith("8 rows without a label are dropped")
+    assert notes[0].startswith("8 of 70 rows have no label and are omitted")
     with pytest.raises(InputError, match=r"label is .*missing.*drop-unlabelled"):
         read_score(replace(score, reading=Reading(score="logits_1", positive="1")), positive="1")
 

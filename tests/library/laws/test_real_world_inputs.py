@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from relmap import InputError, ReliabilityMap, cli
@@ -28,7 +30,7 @@ SCORE = (GENERATOR.normal(size=N_ROWS) + LABEL).round(3)
 WORDS = np.array(["no", "yes"])
 IS_OTHER = np.arange(N_ROWS) % 7 == 3  # rows whose label is replaced
 FORMATS = ("csv", "tsv", "parquet", "jsonl", "json", "xlsx")
-MISSING_TEXTS = ("NA", "nan", "None", "null", "N/A", "#N/A", "<NA>", "NaT", " n/a ", "NULL", "\\N")
+MISSING_TEXTS = ("NA", "nan", "None", "null", "N/A", "#N/A", "<NA>", "NaT", " n/a ", "NULL", "\\N", "n.a.", "(null)")
 MAP = {"variant": "confidence"}  # fast to fit
 
 
@@ -95,7 +97,7 @@ def test_unjudged_rows_of_a_score_are_refused_or_dropped_with_their_number(other
     rows = read_scores(path, labels, positive, drop=True)
     np.testing.assert_array_equal(rows.score, SCORE[~IS_OTHER])
     np.testing.assert_array_equal(rows.positive, LABEL[~IS_OTHER] == 1)
-    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} rows without a label are dropped")
+    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted")
 
 
 @pytest.mark.parametrize("other", [2, "unsure", "Yes."])
@@ -163,13 +165,77 @@ def test_only_names_of_decisions_and_labels_are_suggested(decision, label, other
     assert other in message
 
 
-@pytest.mark.parametrize("code", [-1, -9, 9, 99, 999])
+@pytest.mark.parametrize("code", [-1, -9, 9, 99, 999, -1.0, "not judged", "ERROR", "?", "skipped"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "xlsx"])
 def test_codes_of_missing_labels_are_no_labels(code, suffix, tmp_path):
-    path = write(judge(DECISION, replaced(LABEL, code)), tmp_path / f"p.{suffix}")
-    message = message_of(read, path, drop_unlabelled=True)
-    assert f"if {code} means that there is no label" in message
+    is_text = isinstance(code, str)
+    decision, label = (WORDS[DECISION], WORDS[LABEL]) if is_text else (DECISION, LABEL)
+    names = ("no", "yes") if is_text else None
+    path = write(judge(decision, replaced(label, code)), tmp_path / f"p.{suffix}")
+    message = message_of(read, path, names)
+    assert f"if {code:g} means" in message if isinstance(code, float) else f"if {code} means" in message
     assert "--labels" not in message
+    rows = read(path, names, drop_unlabelled=True)
+    np.testing.assert_array_equal(rows.rows.label, LABEL[~IS_OTHER])
+    assert rows.notes[0].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted; among them")
+
+
+@pytest.mark.parametrize(
+    ("decision", "label", "names"),
+    [
+        (DECISION - 1, replaced(LABEL - 1, -1), ("-1", "0")),  # a name
+        (replaced(DECISION, -1), replaced(LABEL, -1), ("0", "1", "-1")),  # a decision
+        (WORDS[DECISION], replaced(WORDS[LABEL], "skip"), ("no", "yes", "skip")),
+        (DECISION + 8, LABEL + 8, ("8", "9")),
+    ],
+)
+def test_a_label_that_is_a_name_or_a_decision_is_never_omitted(decision, label, names, tmp_path):
+    rows = read(write(judge(decision, label), tmp_path / "p.csv"), names, drop_unlabelled=True)
+    assert len(rows.rows) == N_ROWS
+
+
+def test_two_codes_of_labels_are_not_taken_for_missing_ones(tmp_path):
+    path = write(judge(DECISION, 2 * LABEL - 1), tmp_path / "p.csv")  # labels -1 and 1
+    assert "label is '-1'" in message_of(read, path, drop_unlabelled=True)
+
+
+def is_judged_if(condition: np.ndarray) -> list[int | None]:
+    return [int(label) if judged else None for label, judged in zip(LABEL, condition, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("column", "reading"),
+    [
+        (CONFIDENCE, {}),
+        ([f"{100 * c:.1f}%" for c in CONFIDENCE], {}),
+        (np.where(CONFIDENCE > 0.85, "high", "low"), {"confidence_words": "low=.6,high=.9"}),
+    ],
+)
+def test_rows_that_are_judged_by_their_score_are_noted(column, reading, tmp_path):
+    judged_only = "hold for judged rows only"
+    path = write(judge(DECISION, is_judged_if(CONFIDENCE > 0.85), column), tmp_path / "p.csv")
+    notes = read(path, drop_unlabelled=True, **reading).notes
+    assert judged_only in notes[1]
+    n_most = N_ROWS // 2 + 10
+    by_chance = np.random.default_rng(1).permutation(N_ROWS) >= n_most
+    path = write(judge(DECISION, is_judged_if(by_chance), column), tmp_path / "q.csv")
+    assert judged_only not in " ".join(read(path, drop_unlabelled=True, **reading).notes)
+    path = write(judge(DECISION, is_judged_if(CONFIDENCE > 0.7), column), tmp_path / "r.csv")  # few are omitted
+    assert judged_only not in " ".join(read(path, drop_unlabelled=True, **reading).notes)
+
+
+def test_thresholds_on_scores_of_judged_rows_are_noted(tmp_path):
+    labels = is_judged_if(np.sort(SCORE)[-80] <= SCORE)
+    rows = read_scores(tmp_path / "p.csv", labels, "1", drop=True)
+    assert "guarantees hold for judged rows only" in rows.notes[1]
+
+
+def test_python_notes_that_guarantees_hold_for_judged_rows_only(tmp_path):
+    frame = judge(DECISION, is_judged_if(CONFIDENCE > 0.85))
+    model = ReliabilityMap(drop_unlabelled=True, **MAP).fit(frame)
+    new = frame.with_columns(confidence=pl.col("confidence") - 0.001)
+    for result in (model.summary_, model.evaluate(new), model.thresholds(new, target_accuracy=0.8)):
+        assert "guarantees hold for judged rows only" in str(result)
 
 
 def test_a_named_label_that_looks_missing_and_is_never_decided_is_noted(tmp_path):
@@ -321,6 +387,15 @@ def test_missing_labels_in_python_are_missing(missing):
     for values in (y, pd.Series(y, dtype=object)):
         model = ReliabilityMap(labels=["no", "yes"], drop_unlabelled=True, **MAP).fit(PROBABILITIES, values)
         assert model.document_.source.rows == N_ROWS - 43
+
+
+def test_masked_labels_are_missing_and_masked_predictions_are_refused():
+    masked = np.ma.array(LABEL, mask=IS_OTHER)
+    assert "label is missing" in message_of(ReliabilityMap(**MAP).fit, PROBABILITIES, masked)
+    model = ReliabilityMap(drop_unlabelled=True, **MAP).fit(PROBABILITIES, masked)
+    assert model.summary_.numbers["accuracy"] == pytest.approx((DECISION == LABEL)[~IS_OTHER].mean())
+    hidden = np.ma.array(PROBABILITIES, mask=np.column_stack([IS_OTHER, IS_OTHER]))
+    assert "masked" in message_of(model.apply, hidden)
 
 
 def test_a_label_that_is_listed_is_not_missing(tmp_path):
@@ -539,3 +614,130 @@ def test_maps_and_results_are_replaced_only_with_force(tmp_path):
             cli.app(command, standalone_mode=False)
         assert out.read_bytes() == content
         cli.app([*command, "--force"], standalone_mode=False)
+
+
+# One case of each kind: rows of decisions and labels, and what the message must contain.
+NUMBERED_FROM = [
+    (DECISION + 1, LABEL, "decision has 1, 2, and label has 0, 1"),
+    (DECISION, LABEL + 1, "decision has 0, 1, and label has 1, 2"),
+    (2 * DECISION + LABEL + 1, 2 * DECISION + LABEL, "decision has 1, 2, 3, 4, and label has 0, 1, 2, 3"),
+]
+
+
+@pytest.mark.parametrize(("decision", "label", "expected"), NUMBERED_FROM)
+def test_decisions_and_labels_with_other_first_numbers_are_refused(decision, label, expected, tmp_path):
+    path = write(judge(decision, label), tmp_path / "p.csv")
+    message = message_of(read, path)
+    assert expected in message
+    assert "number both from 0" in message
+    names = ("0", "1", "2", "3", "4")
+    assert len(read(path, names).rows) == N_ROWS  # names say that equal numbers mean the same
+
+
+def test_letters_of_two_scripts_are_shown_with_escapes(tmp_path):
+    looks_like_no = "n\u043e"
+    path = write(judge(np.array([looks_like_no, "yes"])[DECISION], WORDS[LABEL]), tmp_path / "p.csv")
+    assert "'n\\u043e'" in message_of(read, path, ("no", "yes"))
+
+
+def test_columns_of_labels_are_suggested_with_their_numbers_or_names(tmp_path):
+    numbers = pl.DataFrame({"predict": DECISION, "p2": OF_SECOND, "p1": 1 - OF_SECOND, "label": LABEL})
+    message = message_of(read, write(numbers, tmp_path / "p.csv"), ("1", "2"), probabilities="p")
+    assert "--probabilities p2,p1" in message
+    named = pl.DataFrame({"no": 1 - OF_SECOND, "yes": OF_SECOND, "label": WORDS[LABEL]})
+    message = message_of(read, write(named, tmp_path / "q.csv"), ("no", "yes"))
+    assert message.endswith("For the columns with the names of the labels give --probabilities no,yes")
+    assert accuracy(read(tmp_path / "q.csv", ("no", "yes"), probabilities="no,yes")) == ACCURACY
+
+
+def test_wide_decimals_of_a_warehouse_are_numbers(tmp_path):
+    path = tmp_path / "p.parquet"
+    labels = pa.array([Decimal(int(label)) for label in LABEL], pa.decimal256(40, 0))
+    pq.write_table(pa.table({"decision": DECISION, "confidence": CONFIDENCE, "label": labels}), path)
+    assert accuracy(read(path)) == ACCURACY
+
+
+def test_one_hot_labels_a_packed_file_and_a_folder_have_a_remedy(tmp_path):
+    assert "y.argmax(axis=1)" in message_of(ReliabilityMap().fit, PROBABILITIES, np.eye(2)[LABEL])
+    packed = tmp_path / "p.jsonl.gz"
+    packed.write_bytes(b"packed")
+    assert message_of(read, packed).endswith("unpack the file")
+    folder = tmp_path / "part.parquet"
+    folder.mkdir()
+    assert "Join part files" in message_of(read, folder)
+
+
+def test_repeated_ids_are_noted_when_a_map_is_evaluated():
+    frame = judge(DECISION, LABEL)
+    model = ReliabilityMap(**MAP).fit(frame)
+    annotated = frame.with_columns(pl.col("confidence") - 0.001, id=pl.Series(np.arange(N_ROWS) // 3))
+    assert "200 of 300 rows repeat a value of id" in str(model.evaluate(annotated))
+
+
+def test_correct_decisions_have_a_reliability_below_1_that_grows_with_their_number():
+    largest = []
+    for n_rows in (100, 300):
+        label = np.random.default_rng(n_rows).integers(0, 2, 2 * n_rows)
+        logits = np.random.default_rng(1).normal(size=(2 * n_rows, 2)) + 40 * np.eye(2)[label]
+        model = ReliabilityMap().fit(logits[:n_rows], label[:n_rows])
+        largest.append(float(model.reliability(logits[:n_rows]).max()))
+        more = model.evaluate(logits[n_rows:], label[n_rows:])
+        assert more.numbers["drift"]["holds"]
+        assert "no longer holds" not in str(more)
+    assert largest[0] <= 1 - 1 / 1000
+    assert largest[0] < largest[1] <= 1 - 1 / 3000
+
+
+def simulate_labels(n_rows: int, n_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Simulate logits of four labels, of which only the first ones are true labels."""
+    generator = np.random.default_rng(seed)
+    label = generator.integers(0, n_labels, n_rows)
+    return 1.5 * generator.normal(size=(n_rows, 4)) + 2 * np.eye(4)[label], label
+
+
+def test_a_label_without_fit_rows_gets_the_common_curve():
+    logits, label = simulate_labels(900, 3, seed=1)
+    is_kept = logits.argmax(axis=1) < 3  # the last label is neither decided nor a true label
+    model = ReliabilityMap().fit(logits[is_kept], label[is_kept])
+    assert "3" in str(model.summary_.notes)
+    new_logits, new_label = simulate_labels(4000, 4, seed=2)
+    reliability = model.reliability(new_logits)
+    is_new = new_logits.argmax(axis=1) == 3
+    assert reliability[is_new].mean() == pytest.approx(reliability[~is_new].mean(), abs=0.05)
+    assert np.isfinite(reliability).all()
+    document = model.document_
+    others = document.projection.fitted.line
+    assert others.intercept[3] == pytest.approx(others.intercept[:3].mean(), abs=0.2)
+    evaluation = model.evaluate(new_logits, new_label)
+    loss = -np.log(np.where(new_logits.argmax(axis=1) == new_label, reliability, 1 - reliability)).mean()
+    accuracy = (new_logits.argmax(axis=1) == new_label).mean()
+    assert loss < -(accuracy * np.log(accuracy) + (1 - accuracy) * np.log(1 - accuracy))
+    assert evaluation.numbers["comparison"] != "worse"
+
+
+def test_results_are_printed_in_a_short_form():
+    model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(PROBABILITIES, WORDS[LABEL])
+    routed = model.apply(PROBABILITIES)
+    assert str(routed) == repr(routed)
+    assert len(str(routed).splitlines()) < 20
+    assert type(routed["decision"]) is np.ndarray
+    assert (routed["decision"] == WORDS[LABEL]).mean() == pytest.approx(ACCURACY)
+    cuts = model.thresholds(PROBABILITIES, WORDS[LABEL], target_accuracy=0.6)
+    assert repr(cuts).startswith(f"Cuts(cut={cuts.cut}, coverage=")
+    assert len(repr(cuts)) < 80
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [1, 0], [False, True], ["no", "yes"], [0.0, 1.0]])
+def test_routed_decisions_of_an_array_are_labels_that_can_be_compared(labels):
+    y = np.array(labels)[LABEL]
+    model = ReliabilityMap(labels=labels, accept_label_order=True, **MAP).fit(PROBABILITIES, y)
+    routed = model.apply(PROBABILITIES)
+    assert (routed["decision"] == y).mean() == pytest.approx(ACCURACY)
+    np.testing.assert_array_equal(routed["decision"], model.predict(PROBABILITIES))
+    np.testing.assert_array_equal(routed["decision_code"], DECISION)
+
+
+def test_the_former_name_of_the_summary_warns():
+    model = ReliabilityMap(**MAP).fit(PROBABILITIES, LABEL)
+    with pytest.warns(FutureWarning, match="use summary_"):
+        assert model.recommendation_ is model.summary_

@@ -14,7 +14,8 @@ from scipy.special import expit, logit
 from relmap.decisions import CalibratedDecisions
 from relmap.metrics.reliability import log_loss_of_logits
 from relmap.projection import pooled as pooling
-from relmap.projection.labelwise import MAX_LOGIT
+from relmap.projection.labelwise import MAX_LOGIT, Lines
+from relmap.projection.mrp import Curves
 from relmap.projection.pooled import (
     CURVE_WEIGHT_ROWS,
     DEVIATION_LEVELS,
@@ -188,7 +189,8 @@ def test_a_pooled_model_with_signals_adds_them_to_its_curves():
     with_signals = replace(batch, fit_rows=batch.fit_rows._replace(by_calibrator=[decisions]))
     (fitted,) = fit_mrp_pooled(with_signals)
     assert isinstance(fitted, SignalAdjusted)
-    np.testing.assert_allclose(fitted(decisions), fitted.base(decisions) + signals @ fitted.weights)
+    unbounded = fitted.base.unbounded_logit(decisions) + signals @ fitted.weights
+    np.testing.assert_allclose(expit(-fitted(decisions)), 1 - 1 / (1 + np.exp(-unbounded) + 1 / (10 * 900 - 1)))
     raised = replace(decisions, confidence_logit=z + 0.5)
     assert (fitted(raised) >= fitted(decisions)).all()
     mean = expit(fitted(decisions)).mean()
@@ -211,9 +213,48 @@ def test_a_curve_counts_where_its_rows_fit_it_better_than_its_knots_explain():
     decisions = CalibratedDecisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
     share = shrunk.share[decisions.decision]
     line = fit_pooled_line(z, decision, correct, 4).line
-    np.testing.assert_allclose(shrunk(decisions), (1 - share) * line(decisions) + share * shrunk.curves(decisions))
+    mean = (1 - share) * line(decisions) + share * shrunk.curves(decisions)
+    np.testing.assert_allclose(shrunk.unbounded_logit(decisions), mean)
     for label in range(4):
         assert (np.diff(shrunk(CalibratedDecisions(np.linspace(-50, 50, 500), np.full(500, label)))) >= 0).all()
+
+
+@pytest.mark.parametrize("n_rows", [20, 600])
+@pytest.mark.parametrize("n_labels", [1, 3])
+def test_reliabilities_of_correct_rows_differ_and_stay_below_the_bound(n_rows, n_labels):
+    generator = np.random.default_rng(n_rows)
+    z = generator.normal(size=n_rows) + 3
+    decision = generator.integers(0, n_labels, n_rows)
+    batch = fits.make_batch((z[None], decision, np.ones(n_rows, dtype=bool)), n_labels, ProjectionParams())
+    (fitted,) = fit_mrp_pooled(batch)
+    for label in range(n_labels):
+        logits = np.linspace(-4, 8, 600)
+        scores = fitted(CalibratedDecisions(logits, np.full(600, label)))
+        assert (np.diff(scores) > 0).all()
+        assert len(np.unique(expit(scores))) == 600
+        assert expit(scores[-1]) < 1 - 1 / (10 * n_rows)
+
+
+@given(
+    logits=st.lists(st.floats(-30, 30), min_size=1, max_size=20),
+    largest=st.floats(0.1, 20),
+)
+@settings(deadline=None, derandomize=True)
+def test_the_bound_keeps_the_order_and_hardly_changes_what_is_far_below(logits, largest):
+    logits = np.unique(logits)
+    lines = Lines(np.ones(1), np.zeros(1), farthest=40.0)
+    curves = Curves(np.array([0.0, 1.0]), np.zeros((1, 2)), np.array([9]), ("none",))
+    decisions = CalibratedDecisions(logits, np.zeros(len(logits), dtype=np.int64))
+    unbounded = ShrunkCurves(lines, curves, np.zeros(1))(decisions)
+    bounded = ShrunkCurves(lines, curves, np.zeros(1), largest)(decisions)
+    np.testing.assert_array_equal(unbounded, logits)
+    assert (np.diff(bounded) >= 0).all()
+    is_distinct = (np.diff(logits) > 1e-3) & (logits[1:] < largest + 15)
+    assert (np.diff(bounded)[is_distinct] > 0).all()
+    assert (bounded <= np.minimum(logits, largest)).all()
+    np.testing.assert_allclose(np.exp(-bounded), np.exp(-logits) + np.exp(-largest), rtol=1e-12)
+    is_far_below = logits < largest - 7
+    assert (logits - bounded)[is_far_below].max(initial=0) < 0.001
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_score_is_that_of_the_curves_plus_the_weighted_signals():
     decisions, correct = simulate_rows(200, [0.8, -0.3])
     model = fit_model(decisions, correct)
     without = CalibratedDecisions(decisions.confidence_logit, decisions.decision)
-    expected = model.base(without) + decisions.signals @ model.weights
+    expected = model.base.bound(model.base.unbounded_logit(without) + decisions.signals @ model.weights)
     np.testing.assert_allclose(model(decisions), expected, atol=1e-12)
 
 

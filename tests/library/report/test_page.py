@@ -78,6 +78,20 @@ def test_label_names_are_escaped(page):
         assert name in html.unescape(page)
 
 
+def test_the_first_screen_has_the_answer_and_one_chart_and_no_backtick_is_visible(page):
+    first_screen = page[page.index("<h1>") : page.index("</header>")]
+    assert first_screen.count('class="answer"') == 1
+    assert first_screen.count("<figure") == 1
+    visible = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
+    assert "`" not in visible
+
+
+def test_the_axis_of_the_errors_found_begins_at_zero(page):
+    scripts = re.findall(r'id="figure-errors_found".*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    [chart] = [json.loads(script) for script in scripts]
+    assert chart["spec"]["layer"][0]["encoding"]["y"]["scale"] == {"zero": True}
+
+
 def test_explorer_starts_at_the_threshold_of_the_map(page, folder):
     threshold = ReliabilityMap.load(folder / "a page.map.json").document_.default_threshold
     content = read_explorer(page)

@@ -12,7 +12,9 @@ from jinja2 import UndefinedError
 from scipy.special import logit
 
 from relmap.decisions import FixedDecisions
+from relmap.evaluation import assessment as assessment_module
 from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.summary import FitSummary
 from relmap.maps.document import describe_map
 from relmap.maps.score import ScoredDecisions
@@ -172,14 +174,42 @@ def test_notes_of_the_explorer_name_labels_without_decisions_and_weights(monkeyp
 @pytest.mark.parametrize(
     ("variant", "columns", "keys"),
     [
-        ("mrp", {}, ["reliability_by_label", "risk_coverage", "errors_found"]),
-        ("confidence", {}, ["reliability_by_label", "risk_coverage"]),
+        ("mrp", {}, ["risk_coverage", "reliability_by_label", "errors_found"]),
+        ("confidence", {}, ["risk_coverage", "reliability_by_label"]),
         ("mrp", {"weight": np.linspace(1, 2, 60)}, []),
     ],
 )
 def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, variant, columns, keys):
     variables = page_variables(monkeypatch, assess(n_rows=60, variant=variant, **columns))
-    assert [figure.key for figure in variables["figures"]] == keys
+    figures = [variables["first_figure"], *variables["figures"]]
+    assert [figure.key for figure in figures if figure is not None] == keys
+
+
+@pytest.mark.parametrize(("threshold", "start"), [(0.6, "Those with"), (0.0, "All of them"), (1.0, "None")])
+def test_the_question_of_the_page_is_answered_with_the_numbers_of_the_threshold(monkeypatch, threshold, start):
+    assessment = assess()
+    document = assessment.document.model_copy(update={"default_threshold": threshold})
+    assessment = replace(assessment, document=document)
+    answer = page_variables(monkeypatch, assessment)["answer"]
+    assert answer.startswith(start)
+    is_automatic = assessment.scored.reliability >= threshold
+    if threshold == 0.6:
+        assert f"0.6 or more: {is_automatic.mean():.1%} of all decisions" in answer
+        assert f"{assessment.rows.correct[is_automatic].mean():.1%} (" in answer
+
+
+def test_numbers_of_the_fit_are_used_only_for_the_same_rows(monkeypatch):
+    assessment = replace(assess(), origin="out_of_fold")
+    comparison = evaluate_map(assessment.document, assessment.sample)
+    computed = []
+    monkeypatch.setattr(assessment_module, "evaluate_map", lambda *args: computed.append(args) or comparison)
+    fit = replace(FIT, comparison=comparison)
+    known = page_variables(monkeypatch, assessment, fit=fit)
+    assert computed == []
+    assert known["comparison"] == page_variables(monkeypatch, assessment)["comparison"]
+    page_variables(monkeypatch, replace(assessment, origin="new"), fit=fit)
+    page_variables(monkeypatch, assessment, fit=replace(FIT, comparison=comparison | {"rows": 299}))
+    assert len(computed) == 3
 
 
 def test_the_page_has_three_tables_with_rows(monkeypatch):
@@ -194,7 +224,7 @@ def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
     assert [row[0] for row in table.rows] == ["80%", "90%", "95%", "99%"]
     for row, target in zip(table.rows, (0.8, 0.9, 0.95, 0.99), strict=True):
         cut = choose_cut(assessment, target_accuracy=target).cut
-        assert row[1] == ("none" if cut is None else str(cut))
+        assert row[1].startswith("none: " if cut is None else str(cut))
     assert "A note on the rows." not in table.note
     estimated = replace(assessment, origin="out_of_fold")
     notes = choose_cut(estimated, target_accuracy=0.8).notes

@@ -28,26 +28,27 @@ def test_the_table_of_cuts_has_a_row_for_each_target():
     )
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
         "target accuracy": "90%",
-        "cut (minimum reliability)": "0.875",
-        "automatic": "62.5%",
+        "cut: minimum reliability": "0.875",
+        "automatic": "62.5% (1,251 of 2,000 rows)",
         "accuracy of these": "91.3%",
-        "estimated from": "1,251 of 2,000 labelled rows",
     }
     assert table.rows[1:] == [
-        ["99%", "none", "", "", "too few rows"],
-        ["95%", "0.9375", "25.0%", "96.0%", "500 of 2,000 labelled rows"],
+        ["99%", "none: too few rows", "", ""],
+        ["95%", "0.9375", "25.0% (500 of 2,000 rows)", "96.0%"],
     ]
 
 
 def test_the_table_of_the_most_reliable_rows_marks_significant_gaps():
-    first = {"share": 0.1, "rows": 1500, "predicted": 0.9712, "correct": 0.9, "gap": 0.0712}
-    second = {"share": 0.3, "rows": 4500, "predicted": 0.9, "correct": 0.9004, "gap": -0.0004}
+    first = {"share": 0.1, "rows": 1500, "tied": 0, "predicted": 0.9712, "correct": 0.9, "gap": 0.0712}
+    second = {"share": 0.3, "rows": 4800, "tied": 900, "predicted": 0.9, "correct": 0.9004, "gap": -0.0004}
     table = top_rows_table(
         [
             first | {"low": 0.05, "high": 0.0923, "is_miscalibrated": True},
             second | {"low": None, "high": None, "is_miscalibrated": False},
         ]
     )
+    assert "30% has 4,800 rows, because 900 rows with the same reliability are at its limit." in table.note
+    assert "10% has" not in table.note
     assert table.title == "The most reliable rows"
     assert table.concept == "intervals"
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
@@ -59,7 +60,7 @@ def test_the_table_of_the_most_reliable_rows_marks_significant_gaps():
         "95% interval": "+0.050 to +0.092",
         "significant": "yes",
     }
-    assert table.rows[1] == ["30%", "4,500", "0.900", "0.900", "+0.000", "", "no"]
+    assert table.rows[1] == ["30%", "4,800", "0.900", "0.900", "+0.000", "", "no"]
 
 
 def test_the_table_of_labels_combines_decisions_and_recall():

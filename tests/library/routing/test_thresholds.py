@@ -70,13 +70,18 @@ def test_a_label_without_threshold_has_a_reason_and_then_apply_uses_the_overall_
 
 
 def test_thresholds_for_a_coverage_are_described_with_rounded_down_bounds():
-    lines = make_thresholds(OVERALL, of_label(1), requested_coverage="0.7").describe()
+    lines = make_thresholds(OVERALL, of_label(1), requested_coverage="0.625").describe()
     assert lines[:3] == [
         USED,
         GUARANTEED.format("89.9%"),
         "The same threshold for each label; with 90% confidence, all of these hold together:",
     ]
     assert lines[3].endswith("; accuracy at least 87.6%")
+
+
+def test_a_coverage_that_ties_prevent_is_explained():
+    [used, *_] = make_thresholds(OVERALL, of_label(1), requested_coverage="0.7").describe()
+    assert used.startswith(f"{USED} The requested 70% are not reached, because rows with the same reliability")
 
 
 def test_a_missing_threshold_is_described_with_advice():
