@@ -285,9 +285,10 @@ def _describe_change(seen: SeenColumn, new: np.ndarray, p_value: float) -> Colum
     fit_share = np.array(seen.counts) / sum(seen.counts)
     new_share = new / new.sum()
     if seen.column == DECISION:
-        place: int | float = int(np.abs(new_share - fit_share).argmax())
-        share_fit = fit_share[place]
-        share_new = new_share[place]
+        label = int(np.abs(new_share - fit_share).argmax())
+        place: int | float = label
+        share_fit = fit_share[label]
+        share_new = new_share[label]
     elif not seen.edges:
         place, share_fit, share_new = 0.0, 1.0, 1.0
     else:
