@@ -8,7 +8,7 @@ LOWEST := .venv-lowest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs lint official-small real-sets clean
+.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs lint clean
 
 setup: $(VENV)/.ready
 
@@ -95,28 +95,4 @@ lint: setup
 	$(BIN)/hadolint Containerfile
 
 clean:
-	rm -rf site docs/_generated $(VENV) $(LOWEST) .prefect real-sets official-small data/raw data/base data/runs data/metrics data/report data/explored data/demo data/.state
-
-# The three small sets of the paper from the hub, in a clone of this commit beside it. It needs internet; started again,
-# it downloads only what is not there yet.
-official-small: setup
-	@git rev-parse -q --git-dir >/dev/null || { echo "make: official-small clones this project: it needs a git checkout"; exit 1; }
-	@test -d official-small || git clone --quiet --no-checkout . official-small
-	@git -C official-small fetch --quiet origin HEAD && git -C official-small checkout --quiet --force --detach FETCH_HEAD
-	@$(BIN)/python -c "import yaml; \
-		params = yaml.safe_load(open('params.yaml')); \
-		params['datasets'] = {name: {'source': 'hub', 'path': f'tasks/datasets/{name}.py', 'preset': 'paper'} \
-			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
-		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
-	cd official-small && DATA_MIRROR="$${DATA_MIRROR:+$$(cd .. && realpath -m "$$DATA_MIRROR")}" $(BIN)/python -m flows.refresh
-	@echo "the verdict: official-small/data/report/verdict.md; the sampled rows: datasets.md in the same folder"
-
-# The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
-real-sets: setup
-	@test -d "$(REAL_DATA)" || { echo "make: REAL_DATA must name the folder of the real sets (see README)"; exit 1; }
-	rm -rf real-sets && git clone --quiet . real-sets
-	$(BIN)/python -c "import sys, yaml; \
-		params = yaml.safe_load(open('params.yaml')); \
-		params['datasets'] = yaml.safe_load(open('flows/real_sets.yaml').read().replace('REAL_DATA', sys.argv[1])); \
-		yaml.safe_dump(params, open('real-sets/params.yaml', 'w'), sort_keys=False)" "$(abspath $(REAL_DATA))"
-	cd real-sets && $(BIN)/python -m flows.refresh
+	rm -rf site docs/_generated $(VENV) $(LOWEST) .prefect data/raw data/base data/runs data/metrics data/report data/explored data/demo data/.state

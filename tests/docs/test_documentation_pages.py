@@ -92,6 +92,13 @@ def test_every_entry_of_params_yaml_on_a_page_is_valid():
     assert {entry.get("reader") for entry in entries.values()} == {None, "files", "hub", "logits"}
 
 
+@pytest.mark.parametrize("file", ["official_small.yaml", "real_sets.yaml"])
+def test_the_entries_of_other_data_sets_are_valid(file):
+    for key, entry in yaml.safe_load((ROOT / "flows" / file).read_text()).items():
+        params = DatasetParams.model_validate(entry)
+        find_dataset(key, params.reader, params.options)
+
+
 def test_readmes_are_short():
     shown = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)  # without hidden code
     assert len(shown.splitlines()) <= 120
