@@ -23,7 +23,14 @@ from relmap.io.reading import Reading
 from relmap.io.serialization import Count, Number, Share, Value
 from relmap.io.signals import Signal, TextSignal
 from relmap.maps import earlier
-from relmap.maps.earlier import EARLIER_TYPES, Corrected, LinesWithSignals, WholeVector, version_3_parts
+from relmap.maps.earlier import (
+    EARLIER_TYPES,
+    Corrected,
+    LinesWithSignals,
+    WholeVector,
+    version_3_parts,
+    without_missing_bound,
+)
 from relmap.projection.labelwise import Lines
 from relmap.projection.mrp import Fallback
 from relmap.projection.pooled import ShrunkCurves, SignalAdjusted
@@ -341,10 +348,10 @@ class MapDocument(MapPart):
     @property
     def fingerprint(self) -> str:
         """Hex SHA-256 of everything that determines the scores of a row, independent of the origin of the map."""
-        text = self.model_dump_json(include=SCORING_PARTS).encode()
+        parts = without_missing_bound(self.model_dump(mode="json", include=SCORING_PARTS))
         if self.earlier_version is not None:  # files of thresholds name the fingerprint that this version computed
-            text = pydantic_core.to_json(version_3_parts(self.model_dump(mode="json", include=SCORING_PARTS)))
-        return hashlib.sha256(text).hexdigest()
+            parts = version_3_parts(parts)
+        return hashlib.sha256(pydantic_core.to_json(parts)).hexdigest()
 
     @model_validator(mode="after")
     def _validate_parts(self) -> "MapDocument":

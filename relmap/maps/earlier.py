@@ -237,6 +237,26 @@ def version_3_parts(parts: dict[str, Any]) -> dict[str, Any]:
     return restored
 
 
+def without_missing_bound(parts: dict[str, Any]) -> dict[str, Any]:
+    """Omit the bound of the reliability if a map has none, since it is not part of the fingerprint of such a map.
+
+    Args:
+        parts: The parts of a map, as JSON.
+
+    Returns:
+        The parts, without a key `largest` that is null.
+    """
+    projection = parts["projection"]
+    return parts | {"projection": projection | {"fitted": _omit_missing_bound(projection["fitted"])}}
+
+
+def _omit_missing_bound(fitted: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in fitted.items() if name != "largest" or value is not None}
+    if isinstance(kept.get("base"), dict):
+        kept["base"] = _omit_missing_bound(kept["base"])
+    return kept
+
+
 def _without_first_slope(calibrator: dict[str, Any]) -> dict[str, Any]:
     """Omit the slope of h-calibration that version 3 did not have."""
     fitted = {name: value for name, value in calibrator["fitted"].items() if name != "first_slope"}

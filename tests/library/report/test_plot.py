@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit, softmax
+from scipy.special import logit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from relmap import InputError, ReliabilityMap
@@ -34,7 +34,8 @@ def test_plotted_curve_equals_the_map(fitted):
     confidence_logit = np.clip(logit(confidence), -line.farthest, line.farthest)
     logit_of_line = line.intercept[1] + line.slope[1] * confidence_logit
     logit_of_curve = np.interp(confidence, curves.knots, curves.values[1])
-    expected = expit(logit_of_line + share * (logit_of_curve - logit_of_line))
+    odds_of_error = np.exp(-(logit_of_line + share * (logit_of_curve - logit_of_line))) + np.exp(-projection.largest)
+    expected = 1 / (1 + odds_of_error)
 
     np.testing.assert_allclose(curve["reliability"].to_numpy(), expected, atol=1e-9)
 
