@@ -5,8 +5,8 @@ keeps it close to temperature scaling, and the fit is averaged with temperature 
 
 Four details are ours. The ridge is a quarter of the published one. Logits far below the largest one of their row are
 compressed, since single rows with huge logits would otherwise determine the weights. The temperature is bounded, since
-it would be infinite if every row is correct. A label that is the true label of no row has only the temperature, since a
-bias would lower its probability however many rows lack it by chance.
+it would be infinite if every row is correct. A label that no row has, as its true label or as its largest logit, has only
+the temperature, since a bias would lower its probability although nothing is known about it.
 """
 
 from typing import Annotated
@@ -60,8 +60,9 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> StructuredM
     logit. The change from temperature scaling is multiplied by its posterior probability: by Laplace's approximation
     (MacKay, 1992), with prior odds of 1. Beyond MAX_LABELS labels the result is temperature scaling.
 
-    Biases and weights are fitted to the probabilities among the labels that are the true label of a row, and K is their
-    number. The other labels have the bias 0, the factor 1, and no weights between them and any other label.
+    Biases and weights are fitted to the probabilities among the labels that some row has, as its true label or as its
+    largest logit, and K is their number. The other labels have the bias 0, the factor 1, and no weights between them
+    and any other label.
 
     Args:
         logits: Shape (n, K).
@@ -77,11 +78,11 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> StructuredM
     beta = fit_bounded_temperature(compressed, labels, seed=seed).beta
     table = np.eye(n_labels, n_labels + 1)  # temperature scaling: factors 1; the last column is the bias
     if n_labels <= MAX_LABELS:
-        true_labels, label_numbers = np.unique(labels, return_inverse=True)
-        features = np.vstack([beta * compressed.take(true_labels, axis=1).T, np.ones(n_rows)])
-        temperature_scaling = np.eye(len(true_labels), len(features))
-        fitted = _average_by_evidence(features, label_numbers, temperature_scaling)
-        table[np.ix_(true_labels, np.append(true_labels, n_labels))] = fitted
+        known_labels = np.union1d(labels, np.argmax(logits, axis=1))
+        features = np.vstack([beta * compressed.take(known_labels, axis=1).T, np.ones(n_rows)])
+        temperature_scaling = np.eye(len(known_labels), len(features))
+        fitted = _average_by_evidence(features, np.searchsorted(known_labels, labels), temperature_scaling)
+        table[np.ix_(known_labels, np.append(known_labels, n_labels))] = fitted
     return StructuredMatrix(scale=scale, weights=beta * table[:, :-1], bias=table[:, -1])
 
 
