@@ -5,8 +5,8 @@ keeps it close to temperature scaling, and the fit is averaged with temperature 
 
 Four details are ours. The ridge is a quarter of the published one. Logits far below the largest one of their row are
 compressed, since single rows with huge logits would otherwise determine the weights. The temperature is bounded, since
-it would be infinite if every row is correct. A label that no row has, as its true label or as its largest logit, has only
-the temperature, since a bias would lower its probability although nothing is known about it.
+it would be infinite if every row is correct. A label that no row has, as its true label or as its largest logit, has
+only the temperature, since a bias would lower its probability although nothing is known about it.
 """
 
 from typing import Annotated

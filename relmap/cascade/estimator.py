@@ -46,6 +46,15 @@ class Cascade:
         document_: The cascade, a frozen value.
         summary_: The thresholds, their guarantee and the alternatives; a loaded cascade has none.
         routes_: Summary of the rows of the last call of `apply`.
+
+    Example:
+        >>> import polars as pl
+        >>> from relmap import Cascade
+        >>> rows = pl.DataFrame({"small": [0, 1] * 60, "large": [0, 1, 1, 1] * 30, "label": [0, 1, 1] * 40})
+        >>> models = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+        >>> cascade = Cascade(models, {"small": 1, "large": 9, "person": 99}, target_accuracy=0.6).fit(rows)
+        >>> set(cascade.apply(rows)["cascade_route"]) <= {"use", "large", "person"}
+        True
     """
 
     def __init__(
@@ -92,6 +101,15 @@ class Cascade:
 
         Raises:
             InputError: A row or parameter is invalid, or no thresholds reach the target.
+
+        Example:
+            >>> import polars as pl
+            >>> from relmap import Cascade
+            >>> rows = pl.DataFrame({"small": [0, 1] * 60, "large": [0, 1, 1, 1] * 30, "label": [0, 1, 1] * 40})
+            >>> models = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+            >>> cascade = Cascade(models, {"small": 1, "large": 9, "person": 99}, target_accuracy=0.6).fit(rows)
+            >>> cascade.summary_.numbers["lower_bound"]
+            0.6
         """
         with naming("python"):
             settings = CascadeSettings(
@@ -128,6 +146,15 @@ class Cascade:
 
         Raises:
             InputError: The rows cannot be read.
+
+        Example:
+            >>> import polars as pl
+            >>> from relmap import Cascade
+            >>> rows = pl.DataFrame({"small": [0, 1] * 60, "large": [0, 1, 1, 1] * 30, "label": [0, 1, 1] * 40})
+            >>> models = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+            >>> cascade = Cascade(models, {"small": 1, "large": 9, "person": 99}, target_accuracy=0.6).fit(rows)
+            >>> cascade.apply(rows).columns[-1]
+            'cascade_route'
         """
         with naming("python"):
             if self.document_ is None:
@@ -144,6 +171,17 @@ class Cascade:
 
         Raises:
             InputError: The cascade is not fitted, or the file cannot be written.
+
+        Example:
+            >>> import polars as pl
+            >>> from relmap import Cascade
+            >>> rows = pl.DataFrame({"small": [0, 1] * 60, "large": [0, 1, 1, 1] * 30, "label": [0, 1, 1] * 40})
+            >>> models = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+            >>> cascade = Cascade(models, {"small": 1, "large": 9, "person": 99}, target_accuracy=0.6).fit(rows)
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     cascade.save(Path(folder) / "cascade.json")
         """
         if self.document_ is None:
             raise InputError("the cascade is not fitted; call fit first")
@@ -162,6 +200,20 @@ class Cascade:
 
         Raises:
             InputError: The file is missing or invalid.
+
+        Example:
+            >>> import polars as pl
+            >>> from relmap import Cascade
+            >>> rows = pl.DataFrame({"small": [0, 1] * 60, "large": [0, 1, 1, 1] * 30, "label": [0, 1, 1] * 40})
+            >>> models = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+            >>> cascade = Cascade(models, {"small": 1, "large": 9, "person": 99}, target_accuracy=0.6).fit(rows)
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     cascade.save(Path(folder) / "cascade.json")
+            ...     loaded = Cascade.load(Path(folder) / "cascade.json")
+            >>> loaded.costs
+            {'small': 1.0, 'large': 9.0, 'person': 99.0}
         """
         document = load_cascade(Path(path))
         costs = {step.name: step.cost for step in document.steps}

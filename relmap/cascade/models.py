@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, option
 from relmap.io.columns import join_names
 from relmap.io.reading import Reading, words_to_text
 
@@ -70,12 +70,12 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
     try:
         name, *parts = shlex.split(text)
     except ValueError:
-        raise InputError(f"--model {text!r} has no name, or an open quote; {_example()}") from None
+        raise InputError(f"{option('model')} {text!r} has no name, or an open quote; {_example()}") from None
     given: dict[str, Any] = {}
     for part in parts:
         field, separator, value = part.partition("=")
         if not separator or not value or field in given:
-            raise InputError(f"--model {text!r}: {part!r} is not one field with a value; {_example()}")
+            raise InputError(f"{option('model')} {text!r}: {part!r} is not one field with a value; {_example()}")
         given[field] = value
     if "percent" in given:
         given["percent"] = _parse_truth(given["percent"])
@@ -104,7 +104,7 @@ def parse_costs(text: str) -> dict[str, float]:
     for part in text.split(","):
         name, separator, value = (piece.strip() for piece in part.partition("="))
         if not separator or name in costs:
-            raise InputError(f"--cost {text!r}: give each name one cost, such as small=1,large=20,person=100")
+            raise InputError(f"{option('cost')} {text!r}: give each name one cost, such as small=1,large=20,person=100")
         costs[name] = parse_number(value, f"the cost of {name}")
     return costs
 
@@ -135,4 +135,4 @@ def _parse_truth(text: str) -> bool:
 
 
 def _example() -> str:
-    return "such as --model 'small decision=label_1 confidence=confidence_1'"
+    return f"such as {assignment('model', 'small decision=label_1 confidence=confidence_1')}"

@@ -244,6 +244,8 @@ def describe_state(value: object) -> str:
         document = getattr(value, "document_", None)
         requests = {name: kind for name, kind in vars(value).items() if name in ("_metadata_request", "arrays_")}
         return f"{value.get_params()} {requests} {document and document.model_dump_json()}"
+    if isinstance(value, np.ndarray):
+        return str(value.tolist())  # an array prints a part of its rows only
     return f"{value} {value.to_dict() if hasattr(value, 'to_dict') else ''}"
 
 

@@ -160,7 +160,7 @@ def test_fingerprint_changes_with_the_fields_that_determine_scores(tmp_path):
 
     for name, (document, change) in changes.items():
         assert document.model_copy(update=change).fingerprint != document.fingerprint, name
-    unscored = ("baseline", "reading", "held_out", "folds", "source", "default_threshold")
+    unscored = ("baseline", "reading", "held_out", "seen", "folds", "source", "default_threshold")
     for name in unscored:
         changed = map_document.model_copy(update={name: getattr(other_document, name)})
         assert changed.fingerprint == map_document.fingerprint, name
