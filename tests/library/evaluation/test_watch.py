@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from scipy.stats import chi2_contingency
 
-from benchmarks.watch import simulate
 from relmap import InputError, ReliabilityMap
 from relmap.evaluation.watch import MIN_ROWS, watch_file
 from relmap.io.frames import FramePredictions
@@ -15,9 +14,7 @@ from relmap.maps.document import MapDocument
 from relmap.maps.seen import count_codes, count_column
 from tests.maps import run_command
 
-FIT_ROWS = simulate(1000, 1, has_groups=False).with_columns(
-    length=pl.Series(np.random.default_rng(0).normal(size=1000))
-)
+FIT_ROWS = simulate(1000, 1).with_columns(length=pl.Series(np.random.default_rng(0).normal(size=1000)))
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +23,7 @@ def model() -> ReliabilityMap:
 
 
 def new_rows(seed: int, n_rows: int = 1000, **shift: float) -> pl.DataFrame:
-    rows = simulate(n_rows, seed, has_groups=False, **shift).drop("label")
+    rows = simulate(n_rows, seed, **shift).drop("label")
     return rows.with_columns(length=pl.Series(np.random.default_rng(seed).normal(size=n_rows)))
 
 
