@@ -14,6 +14,15 @@ from relmap.maps.document import MapDocument
 from relmap.maps.seen import count_codes, count_column
 from tests.maps import run_command
 
+
+def simulate(n_rows: int, seed: int, *, offset: float = 0.0, scale: float = 1.0) -> pl.DataFrame:
+    """Simulate logits of three labels; the first label is more frequent with an offset."""
+    generator = np.random.default_rng(seed)
+    logits = (2 * generator.normal(size=(n_rows, 3)) + [1 + offset, 0, -1]) * scale
+    label = (logits - [0, 0.6, 1.2] + generator.gumbel(size=(n_rows, 3))).argmax(axis=1)
+    return pl.DataFrame({"logits": logits.tolist(), "label": label, "query": np.arange(n_rows) // 10})
+
+
 FIT_ROWS = simulate(1000, 1).with_columns(length=pl.Series(np.random.default_rng(0).normal(size=1000)))
 
 
