@@ -13,7 +13,7 @@ import scipy
 
 from relmap.cascade.document import CascadeDocument, CascadeStep
 from relmap.cascade.fit import PERSON, name_rows, with_signals
-from relmap.cascade.policy import NEVER, break_ties
+from relmap.cascade.policy import NEVER, tie_breakers
 from relmap.errors import InputError
 from relmap.io.columns import join_names
 from relmap.io.files import rows_in_file
@@ -99,7 +99,7 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
     route = np.full(n_rows, names[0], dtype=object)
     decided: dict[str, int] = {}
     is_pending = np.ones(n_rows, dtype=bool)
-    tie_names = name_rows(frame, Reading(id=document.id_column))
+    ties = tie_breakers(name_rows(frame, document.id_column), n_steps, document.seed)
     for number, step in enumerate(document.steps):
         readable = _read_step(step, rows, is_pending, is_first=number == 0)
         if readable is None:
@@ -111,11 +111,9 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
         logit = score_file(step.map, file, ignore_progress).scores["logit"].to_numpy()
         scores.append((decision, logit))
         of_step = scipy.special.expit(logit)
-        padded = np.tile(of_step[:, None], (1, n_steps))
-        broken = break_ties(padded, tie_names, document.seed)[:, number]
         threshold = NEVER if step.threshold is None else step.threshold
         is_asked = is_pending & has_prediction
-        is_final = is_asked & (broken >= threshold)
+        is_final = is_asked & (of_step + ties[:, number] >= threshold)
         final_decision[is_asked] = decision[is_asked]
         reliability[is_asked] = of_step[is_asked]
         route[is_final] = USE

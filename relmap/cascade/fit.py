@@ -1,6 +1,6 @@
 """Fit a cascade: a reliability map for each model, and thresholds that reach a target accuracy at the least cost.
 
-The labelled rows are divided at random, by groups if there are any. The maps are fitted on one part, whose out-of-fold
+The labelled rows are divided at random, by groups if there are any. The maps are fitted on one part, whose
 reliabilities give the candidates for the thresholds. The candidates are tested on the other part.
 
 The map of a later model also reads the decisions of the models before it, because agreement is informative. It has two
@@ -24,18 +24,19 @@ from relmap.cascade.policy import (
     CascadeRows,
     Costs,
     Policy,
-    break_ties,
     choose_policy,
     describe_missing_policy,
     iterate_alternatives,
     simulate_person,
+    tie_breakers,
 )
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.errors import InputError
 from relmap.evaluation.summary import Summary
-from relmap.io.columns import is_missing_label, join_names
+from relmap.io.columns import join_names
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading
+from relmap.io.reading import Reading, find_layout
+from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map
 from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN, read_labelled_rows
@@ -117,7 +118,7 @@ def fit_cascade(
         InputError: A row, name, cost or option is invalid.
     """
     step_costs = _check_costs(models, costs, settings)
-    rows, notes = _drop_unlabelled(rows, models)
+    rows, models, notes = _drop_unlabelled(rows, models, labels)
     read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
     notes += read_notes
     is_test = _choose_test_rows(len(rows.frame), groups, settings)
@@ -126,8 +127,10 @@ def fit_cascade(
     correct = [model.correct for model in read.values()]
     if step_costs.person is not None:
         correct.append(person)
-    names_of_rows = name_rows(rows.frame, next(iter(models.values())))
-    scored = _Scored(np.column_stack(correct), groups, is_test, names_of_rows, settings.seed)
+    id_column = next(iter(models.values())).id
+    ties = tie_breakers(name_rows(rows.frame, id_column), len(models), settings.seed)
+    test_groups = None if groups is None else RowGroups.from_names(groups[is_test], settings.seed)
+    scored = _Scored(np.column_stack(correct), ties, is_test, test_groups)
     level = 1 - settings.confidence_level
     candidates, tests = scored.divide(expit(np.column_stack(logits)))
     choice = choose_policy(
@@ -159,7 +162,7 @@ def fit_cascade(
     if choice.chosen is None:
         reason = describe_missing_policy(choice, tests, step_costs, target=settings.target_accuracy, level=level)
         return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
-    document = _build_document(maps, choice, step_costs, settings, next(iter(models.values())).id)
+    document = _build_document(maps, choice, step_costs, settings, id_column)
     lines = _describe(choice, alternatives, single, list(models), tests, step_costs, settings)
     return document, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
 
@@ -191,18 +194,29 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
     )
 
 
-def _drop_unlabelled(rows: FramePredictions, models: Mapping[str, Reading]) -> tuple[FramePredictions, list[str]]:
-    """Drop rows without a label where this is asked for, once for all models."""
-    first = next(iter(models.values()))
-    label = first.label or "label"
-    if not first.drop_unlabelled or label not in rows.frame.columns:
-        return rows, []
-    column = rows.frame[label]
-    missing = is_missing_label(column)
-    if not missing.any():
-        return rows, []
-    kept = replace(rows, frame=rows.frame.filter(~missing))
-    return kept, [f"{int(missing.sum()):,} of {len(missing):,} rows have no label and are omitted."]
+def _drop_unlabelled(
+    rows: FramePredictions, models: Mapping[str, Reading], labels: Sequence[str] | None
+) -> tuple[FramePredictions, Mapping[str, Reading], list[str]]:
+    """Drop rows without a label where this is asked for, once for all models, so that their rows stay the same.
+
+    Returns:
+        The rows, readings that accept labelled rows only, and notes.
+    """
+    reading = next(iter(models.values()))
+    if not reading.drop_unlabelled:
+        return rows, models, []
+    layout = find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=reading)
+    omitted = find_omitted_rows(
+        rows.frame,
+        str(layout.label),
+        labels,
+        decision=layout.decision,
+        scores=layout.columns,
+        words=reading.words,
+    )
+    labelled = replace(rows, frame=rows.frame.filter(~omitted.is_omitted))
+    readings = {name: replace(each, drop_unlabelled=False) for name, each in models.items()}
+    return labelled, readings, omitted.notes
 
 
 def _read_models(
@@ -286,9 +300,9 @@ def with_signals(
     return frame
 
 
-def name_rows(frame: pl.DataFrame, reading: Reading) -> Sequence[object]:
+def name_rows(frame: pl.DataFrame, id_column: str | None) -> Sequence[object]:
     """Return the id of each row, or its number if there are no ids, shape (n,)."""
-    column = reading.id or DEFAULT_ID_COLUMN
+    column = id_column or DEFAULT_ID_COLUMN
     if column in frame.columns:
         return frame[column].to_list()
     return range(len(frame))
@@ -319,15 +333,15 @@ def _fit_maps(
         signals = signal_names(list(maps))
         frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
         fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
-        options = FitOptions(
-            labels=names, group=group, signals=signals, seed=seed, accept_label_order=True
-        )  # the order of the labels was checked on all rows
-        fit = fit_map(fit_rows, options)
-        document = fit.document
-        all_rows = replace(rows, frame=with_signals(rows.frame, list(maps), model.decision, scored))
-        logit = (
-            score_file(document, replace(all_rows, reading=model.reading), ignore_progress).scores["logit"].to_numpy()
+        # the order of the labels was checked on all rows
+        fit = fit_map(
+            fit_rows, FitOptions(labels=names, group=group, signals=signals, seed=seed, accept_label_order=True)
         )
+        document = fit.document
+        all_rows = replace(
+            rows, frame=with_signals(rows.frame, list(maps), model.decision, scored), reading=model.reading
+        )
+        logit = score_file(document, all_rows, ignore_progress).scores["logit"].to_numpy()
         logit_out_of_fold = logit.copy()
         logit_out_of_fold[~is_test] = fit.scored.logit
         maps[name] = document
@@ -339,22 +353,26 @@ def _fit_maps(
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """Whether each step is correct on all rows, and the division of the rows."""
+    """What all scores of the rows share.
+
+    Attributes:
+        correct: Whether the decision of each step is correct, shape (n, number of steps).
+        ties: What is added to the scores, so that no two are equal, shape (n, number of models).
+        is_test: Whether each row tests the thresholds, shape (n,).
+        test_groups: Groups of the test rows; None if rows are independent.
+    """
 
     correct: np.ndarray
-    groups: np.ndarray | None
+    ties: np.ndarray
     is_test: np.ndarray
-    names: Sequence[object]
-    seed: int
+    test_groups: RowGroups | None
 
     def divide(self, score: np.ndarray) -> tuple[CascadeRows, CascadeRows]:
         """Return the rows for candidates and the rows for tests, with these scores of shape (n, number of models)."""
-        score = break_ties(score, self.names, self.seed)
-        test_groups = None
-        if self.groups is not None:
-            test_groups = RowGroups.from_names(self.groups[self.is_test], self.seed)
-        fitted = CascadeRows(score[~self.is_test], self.correct[~self.is_test])
-        return fitted, CascadeRows(score[self.is_test], self.correct[self.is_test], test_groups)
+        without_ties = score + self.ties
+        is_test = self.is_test
+        fitted = CascadeRows(without_ties[~is_test], self.correct[~is_test])
+        return fitted, CascadeRows(without_ties[is_test], self.correct[is_test], self.test_groups)
 
     def choose_alternatives(
         self, read: Mapping[str, _ModelRows], costs: Costs, settings: CascadeSettings

@@ -95,26 +95,25 @@ class Policy:
     shares: tuple[float, ...]
 
 
-def break_ties(reliability: np.ndarray, names: Sequence[object], seed: int) -> np.ndarray:
-    """Order rows with the same reliability at random, so that a threshold can divide them.
+def tie_breakers(names: Sequence[object], n_models: int, seed: int) -> np.ndarray:
+    """Draw a small number for each row and model, which orders rows with the same reliability at random.
 
-    Without this, judges that state no confidence would allow a few thresholds only.
+    Without these, judges that state no confidence would allow a few thresholds only.
 
     Args:
-        reliability: Reliability of each model, shape (n, number of models).
-        names: Name of each row, n of them, such as an id or its number. The order depends on nothing else.
+        names: Name of each row, n of them, such as an id or its number. The numbers depend on nothing else.
+        n_models: Number of models.
         seed: Seed of the order.
 
     Returns:
-        The reliabilities, with up to `TIE_RANGE` added, of the same shape.
+        Numbers in [0, `TIE_RANGE`) to add to the reliabilities, shape (n, number of models).
     """
-    n_models = reliability.shape[1]
-    uniform = np.empty(reliability.shape)
+    uniform = np.empty((len(names), n_models))
     key = str(seed).encode()
     for row, name in enumerate(names):
         digest = hashlib.blake2b(str(name).encode(), key=key, digest_size=8 * n_models).digest()
         uniform[row] = np.frombuffer(digest, dtype="<u8")
-    return np.asarray(reliability + TIE_RANGE * uniform / 2.0**64)
+    return TIE_RANGE * uniform / 2.0**64
 
 
 def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs) -> Policy:
@@ -143,7 +142,7 @@ def find_frontier(rows: CascadeRows, costs: Costs) -> list[Policy]:
     """Find thresholds for which no others are both cheaper and at least as accurate.
 
     Args:
-        rows: Labelled rows, whose scores come from maps that were fitted without them.
+        rows: Labelled rows.
         costs: Costs of the steps.
 
     Returns:
@@ -280,7 +279,7 @@ def choose_policy(
     """Choose the cheapest thresholds that reach a target accuracy, or the most accurate ones within a budget.
 
     Args:
-        candidates: Rows to find candidates on. Their scores come from maps that were fitted without them.
+        candidates: Rows to find candidates on. The maps may have been fitted on them.
         tests: Rows to test candidates on, which no map has seen.
         costs: Costs of the steps.
         target: Accuracy of the final decisions, in (0, 1). The probability of choosing thresholds with a lower accuracy

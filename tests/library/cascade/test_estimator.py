@@ -169,6 +169,15 @@ def test_rows_without_labels_are_dropped_on_request_only():
     assert cascade.summary_.numbers["rows"] == 540
 
 
+@pytest.mark.parametrize("code", ["-1", "NA", "not judged", None])
+def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
+    partly = LABELLED.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label").otherwise(pl.lit(code)))
+    cascade = Cascade(**CALLS, target_accuracy=0.8, drop_unlabelled=True).fit(partly)
+    labelled = Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.filter(pl.col("id") % 10 > 0))
+    assert cascade.summary_.to_dict() == labelled.summary_.to_dict()
+    assert "60 of 600 rows have no label" in cascade.summary_.notes[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,12 +14,12 @@ from relmap.cascade.policy import (
     CascadeRows,
     Costs,
     accuracy_p_value,
-    break_ties,
     choose_policy,
     find_frontier,
     lower_accuracy_bound,
     measure_policy,
     simulate_person,
+    tie_breakers,
 )
 from relmap.errors import InputError
 from relmap.routing.group_tests import RowGroups
@@ -163,12 +163,12 @@ def test_rows_of_one_group_count_less_than_independent_rows():
 def test_ties_are_broken_by_the_name_of_a_row_alone():
     reliability = np.full((100, 2), 0.7)
     names = [f"row {number}" for number in range(100)]
-    broken = break_ties(reliability, names, 1)
+    broken = reliability + tie_breakers(names, 2, 1)
     assert len(np.unique(broken[:, 0])) == 100
     assert np.abs(broken - reliability).max() <= TIE_RANGE
     order = np.random.default_rng(0).permutation(100)
-    assert np.array_equal(break_ties(reliability, [names[index] for index in order], 1), broken[order])
-    assert not np.array_equal(break_ties(reliability, names, 2), broken)
+    assert np.array_equal(reliability + tie_breakers([names[index] for index in order], 2, 1), broken[order])
+    assert not np.array_equal(reliability + tie_breakers(names, 2, 2), broken)
     assert np.corrcoef(broken.T)[0, 1] == pytest.approx(0, abs=0.3)
 
 
