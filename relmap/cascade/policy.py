@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import scipy
 
 from relmap.errors import InputError, option
+from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
 from relmap.routing.group_tests import RowGroups, min_groups_to_reject
 
 TIE_RANGE = 1e-9  # of reliability, within which rows are ordered at random
@@ -230,7 +230,7 @@ def accuracy_p_value(correct: np.ndarray, groups: RowGroups | None, target: floa
     """
     if groups is not None:
         return groups.rates(np.ones(len(correct), dtype=bool), correct).p_value(target)
-    return float(scipy.stats.binom.sf(correct.sum() - 1, len(correct), target))
+    return float(binomial_p_value((~correct).sum(), len(correct), target))
 
 
 def lower_accuracy_bound(correct: np.ndarray, groups: RowGroups | None, level: float) -> float:
@@ -247,9 +247,7 @@ def lower_accuracy_bound(correct: np.ndarray, groups: RowGroups | None, level: f
     if groups is not None:
         return groups.rates(np.ones(len(correct), dtype=bool), correct).lower_bound(level)
     n_correct = int(correct.sum())
-    if n_correct == 0:
-        return 0.0
-    return float(scipy.stats.beta.ppf(level, n_correct, len(correct) - n_correct + 1))
+    return binomial_lower_bound(n_correct, len(correct) - n_correct, level)
 
 
 @dataclass(frozen=True)

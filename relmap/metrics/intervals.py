@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,6 +74,36 @@ def two_sided_p(replicates: np.ndarray) -> float:
         return np.nan
     n_smaller_side = min(np.count_nonzero(defined <= 0), np.count_nonzero(defined >= 0))
     return min(1.0, 2 * (n_smaller_side + 1) / (len(defined) + 1))
+
+
+def binomial_p_value(n_errors: ArrayLike, n_rows: ArrayLike, rate: float) -> np.ndarray:
+    """Compute exact p-values of the hypotheses that success rates are at most a rate, for independent rows.
+
+    Args:
+        n_errors: Numbers of rows without success, of any shape.
+        n_rows: Numbers of rows, at least 1, of the same shape.
+        rate: The rate, in (0, 1).
+
+    Returns:
+        The p-values, of the same shape.
+    """
+    return np.asarray(scipy.special.bdtr(np.asarray(n_errors, dtype=np.float64), n_rows, 1 - rate))
+
+
+def binomial_lower_bound(n_correct: int, n_errors: int, level: float) -> float:
+    """Compute the exact lower confidence bound of a success rate (Clopper and Pearson, 1934), for independent rows.
+
+    Args:
+        n_correct: Number of rows with success.
+        n_errors: Number of the other rows.
+        level: Probability of a bound above the rate, in (0, 1).
+
+    Returns:
+        The bound, in [0, 1].
+    """
+    if n_correct == 0:
+        return 0.0
+    return float(scipy.special.betaincinv(n_correct, n_errors + 1, level))
 
 
 def holm_adjust(p_values: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-import scipy
 
 from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
@@ -35,6 +34,7 @@ from relmap.io.columns import (
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
 from relmap.io.unlabelled import find_omitted_rows
+from relmap.metrics.intervals import binomial_p_value
 from relmap.routing.group_tests import betting_p_value
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
@@ -387,7 +387,7 @@ class _CandidateTest:
             else:
                 n_rows = factor * int(rate.counted.sum())
                 n_errors = n_rows - factor * int((rate.counted & rate.successful).sum())
-                values.append(float(scipy.special.bdtr(n_errors, n_rows, 1 - target)) if n_rows else 1.0)
+                values.append(float(binomial_p_value(n_errors, n_rows, target)) if n_rows else 1.0)
         return np.array(values)
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from relmap.decisions import FixedDecisions
@@ -28,6 +27,7 @@ from relmap.errors import InputError, describe_validation_errors, option
 from relmap.io.atomic import check_file
 from relmap.io.serialization import Count, Share
 from relmap.maps.document import MapDocument
+from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
 from relmap.metrics.probability import reject_nan
 from relmap.routing.group_tests import GroupRates, RowGroups, min_groups_to_reject
 
@@ -732,8 +732,7 @@ class _RowCounts:
         if columns is None:
             columns = np.arange(self.rows.shape[1])
         if self.groups is None:
-            errors = factor * self.errors[k, columns].astype(np.float64)
-            return np.asarray(scipy.special.bdtr(errors, factor * self.rows[k, columns], 1 - target))
+            return binomial_p_value(factor * self.errors[k, columns], factor * self.rows[k, columns], target)
         return np.array([self._group_rates(k, int(column)).p_value(target, factor) for column in columns])
 
     def lower_bound(self, k: int, column: int, level: float) -> float:
@@ -750,10 +749,7 @@ class _RowCounts:
         if self.groups is not None:
             return self._group_rates(k, column).lower_bound(level)
         n_errors = int(self.errors[k, column])
-        n_correct = int(self.rows[k, column]) - n_errors
-        if n_correct == 0:
-            return 0.0
-        return float(scipy.special.betaincinv(n_correct, n_errors + 1, level))
+        return binomial_lower_bound(int(self.rows[k, column]) - n_errors, n_errors, level)
 
     def _group_rates(self, k: int, column: int) -> GroupRates:
         """Compute the accuracy of each group at or above a threshold."""
