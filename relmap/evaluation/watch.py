@@ -13,7 +13,7 @@ that.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,7 @@ from relmap.errors import InputError
 from relmap.io.files import Predictions, read_columns, rows_in_file
 from relmap.io.reading import require_column
 from relmap.io.signals import NumberSignal
-from relmap.maps.document import MapDocument, SeenColumn
+from relmap.maps.document import MapDocument, Seen, SeenColumn
 from relmap.maps.score import ignore_progress, score_file
 from relmap.maps.seen import CONFIDENCE, DECISION, RELIABILITY, count_codes
 from relmap.metrics.intervals import holm_adjust
@@ -32,6 +32,18 @@ MIN_EXPECTED = 5.0  # rows of a range, below which it is joined with its neighbo
 LEVEL = 0.01  # probability of a false alarm
 MIN_ROWS = 20
 MIN_DIFFERENCE = 0.05  # of rows that must be in another range before a routing command says so
+
+
+class ColumnCounts(NamedTuple):
+    """Counts of new rows.
+
+    Attributes:
+        counts: Number of rows of each decision, or in each range.
+        effect: Design effect of their groups; None to assume that of the fit rows.
+    """
+
+    counts: np.ndarray
+    effect: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,11 @@ class ColumnChange:
     edges: tuple[float, ...]
     shares_fit: tuple[float, ...]
     shares_new: tuple[float, ...]
+
+    @property
+    def moved(self) -> float:
+        """Share of the rows that are in another range than on the fit rows, in [0, 1]."""
+        return float(np.abs(np.subtract(self.shares_new, self.shares_fit)).sum() / 2)
 
     def describe(self, names: Sequence[str]) -> str:
         """Describe where the shares differ most.
@@ -153,52 +170,30 @@ class WatchResult:
         }
 
 
-def compare_with_seen(
-    document: MapDocument,
-    decision: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-    *,
-    group: np.ndarray | None = None,
-) -> WatchResult | None:
-    """Compare new rows with the fit rows.
+def compare_counts(
+    seen: Seen, counts: Mapping[str, ColumnCounts], n_groups: int | None = None
+) -> tuple[ColumnChange, ...]:
+    """Compare the counts of new rows with those of the fit rows.
 
     Args:
-        document: The map.
-        decision: Decided labels of the new rows, shape (n,).
-        columns: Confidence, reliability and signals of the new rows, each of shape (n,).
-        group: Groups of the new rows; None to assume the design effects of the fit rows.
+        seen: How the fit rows are distributed.
+        counts: Counts of the new rows, by column; other columns are not compared.
+        n_groups: Number of groups of the new rows; None to assume that of the fit rows.
 
     Returns:
-        The comparison; None if the map was written by an earlier version or there are fewer than `MIN_ROWS` rows.
+        The compared columns, the most significant first.
     """
-    if document.seen is None or len(decision) < MIN_ROWS:
-        return None
-    n_groups = None if group is None else len(np.unique(group))
-    results = []
-    for seen in document.seen.columns:
-        if seen.column == DECISION:
-            code = decision
-        elif seen.column in columns:
-            code = np.searchsorted(seen.edges, columns[seen.column], side="right")
-        else:
-            continue
-        counts, effect = count_codes(code, len(seen.counts), None, group)
-        new = np.array(counts)
-        if group is None:
-            effect = seen.effect
-        results.append((seen, new, _homogeneity_p_value(seen, new, effect, document.seen.groups, n_groups)))
-    adjusted = holm_adjust(np.array([p_value for _, _, p_value in results])).tolist()
-    changes = [_describe_change(seen, new, p) for (seen, new, _), p in zip(results, adjusted, strict=True)]
-    reliability = columns[RELIABILITY]
-    is_automatic = reliability >= (document.default_threshold or 0.0)
-    return WatchResult(
-        rows=len(decision),
-        columns=tuple(sorted(changes, key=lambda change: change.p_value)),
-        automatic_fit=document.seen.automatic,
-        automatic_new=float(is_automatic.mean()),
-        expected_accuracy=float(reliability.mean()),
-        expected_automatic=float(reliability[is_automatic].mean()) if is_automatic.any() else None,
-    )
+    compared = [column for column in seen.columns if column.column in counts]
+    p_values = []
+    for column in compared:
+        new = counts[column.column]
+        effect = column.effect if new.effect is None else new.effect
+        p_values.append(_homogeneity_p_value(column, new.counts, effect, seen.groups, n_groups))
+    adjusted = holm_adjust(np.array(p_values)).tolist()
+    changes = []
+    for column, p_value in zip(compared, adjusted, strict=True):
+        changes.append(_describe_change(column, counts[column.column].counts, p_value))
+    return tuple(sorted(changes, key=lambda change: change.p_value))
 
 
 def describe_changed_share(
@@ -217,16 +212,9 @@ def describe_changed_share(
     """
     if document.seen is None or decision_counts.sum() < MIN_ROWS:
         return []
-    counts = {DECISION: decision_counts, RELIABILITY: reliability_counts}
-    p_values = []
-    largest = 0.0
-    for seen in document.seen.columns:
-        if seen.column in counts:
-            new = counts[seen.column]
-            p_values.append(_homogeneity_p_value(seen, new, seen.effect, document.seen.groups, None))
-            difference = np.abs(new / new.sum() - np.array(seen.counts) / sum(seen.counts)).sum() / 2
-            largest = max(largest, float(difference))
-    if holm_adjust(np.array(p_values)).min() > LEVEL or largest < MIN_DIFFERENCE:
+    counts = {DECISION: ColumnCounts(decision_counts), RELIABILITY: ColumnCounts(reliability_counts)}
+    changes = compare_counts(document.seen, counts)
+    if changes[0].p_value > LEVEL or max(change.moved for change in changes) < MIN_DIFFERENCE:
         return []
     return [
         f"These rows differ from those of the fit: {automatic_new:.0%} reach the threshold of the map, and "
@@ -338,17 +326,32 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
     scores = score_file(document, file, ignore_progress).scores
     if len(scores) < MIN_ROWS:
         raise InputError(f"{file.path} has {len(scores):,} rows; watch needs at least {MIN_ROWS}")
-    columns = {
-        CONFIDENCE: scores["confidence"].to_numpy(),
-        RELIABILITY: scipy.special.expit(scores["logit"].to_numpy()),
-    }
-    for signal in document.signals:
-        if isinstance(signal, NumberSignal) and signal.name in names:
-            column = read_columns(file, [signal.name])[signal.name]
-            columns[signal.name] = signal(column, rows_in_file(file))[:, 0]
-    groups = None
+    reliability = scipy.special.expit(scores["logit"].to_numpy())
+    values = {CONFIDENCE: scores["confidence"].to_numpy(), RELIABILITY: reliability}
+    signals = [signal for signal in document.signals if isinstance(signal, NumberSignal) and signal.name in names]
+    wanted = [signal.name for signal in signals]
     if group is not None:
-        groups = read_columns(file, [group])[group].cast(pl.String).to_numpy()
-    result = compare_with_seen(document, scores["decision"].to_numpy(), columns, group=groups)
-    assert result is not None
-    return result
+        wanted.append(group)
+    frame = read_columns(file, list(dict.fromkeys(wanted))) if wanted else pl.DataFrame()
+    for signal in signals:
+        values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
+    groups = None if group is None else frame[group].cast(pl.String).to_numpy()
+    counts = {}
+    for seen in document.seen.columns:
+        if seen.column == DECISION:
+            code = scores["decision"].to_numpy()
+        elif seen.column in values:
+            code = np.searchsorted(seen.edges, values[seen.column], side="right")
+        else:
+            continue
+        of_ranges, effect = count_codes(code, len(seen.counts), None, groups)
+        counts[seen.column] = ColumnCounts(np.array(of_ranges), None if groups is None else effect)
+    is_automatic = reliability >= (document.default_threshold or 0.0)
+    return WatchResult(
+        rows=len(scores),
+        columns=compare_counts(document.seen, counts, None if groups is None else len(np.unique(groups))),
+        automatic_fit=document.seen.automatic,
+        automatic_new=float(is_automatic.mean()),
+        expected_accuracy=float(reliability.mean()),
+        expected_automatic=float(reliability[is_automatic].mean()) if is_automatic.any() else None,
+    )

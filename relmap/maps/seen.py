@@ -1,6 +1,6 @@
 """How the fit rows of a map are distributed: the reference of `relmap watch`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,38 +29,13 @@ def summarize_fit_rows(fit: CrossFit, signals: Sequence[Signal], n_labels: int, 
     rows = fit.rows
     scored = fit.deployed(rows)
     columns = {CONFIDENCE: scored.confidence, RELIABILITY: scored.reliability, **signal_columns(signals, rows.signals)}
-    return summarize_seen(rows.decision, columns, n_labels, threshold, weight=rows.weight, group=rows.group)
-
-
-def summarize_seen(
-    decision: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-    n_labels: int,
-    threshold: float,
-    *,
-    weight: np.ndarray | None,
-    group: np.ndarray | None,
-) -> Seen:
-    """Summarize the fit rows for later comparisons.
-
-    Args:
-        decision: Decided labels, shape (n,).
-        columns: Further columns, each of shape (n,); one is the reliability.
-        n_labels: Number of labels.
-        threshold: Reliability from which decisions are automatic.
-        weight: Number of rows that each row represents, shape (n,); None if all are equal.
-        group: Group of each row, shape (n,); None without groups.
-
-    Returns:
-        Counts of the decisions and of each column.
-    """
-    counts, effect = count_codes(decision, n_labels, weight, group)
+    counts, effect = count_codes(rows.decision, n_labels, rows.weight, rows.group)
     seen = [SeenColumn(column=DECISION, edges=(), counts=counts, effect=effect)]
     for name, values in columns.items():
-        seen.append(count_column(name, values, weight, group))
+        seen.append(count_column(name, values, rows.weight, rows.group))
     return Seen(
-        groups=None if group is None else len(np.unique(group)),
-        automatic=float(np.average(columns[RELIABILITY] >= threshold, weights=weight)),
+        groups=None if rows.group is None else len(np.unique(rows.group)),
+        automatic=float(np.average(scored.reliability >= threshold, weights=rows.weight)),
         columns=tuple(seen),
     )
 
