@@ -1,13 +1,12 @@
 """A cascade as a document: the maps of its models, the thresholds of its steps, and what was promised."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from relmap.errors import InputError, describe_validation_errors
-from relmap.io.atomic import check_file, write_text
+from relmap.io.atomic import read_json_object, write_text
 from relmap.io.serialization import Count, Share
 from relmap.maps.document import MapDocument, MapPart
 
@@ -124,16 +123,7 @@ def load_cascade(path: Path) -> CascadeDocument:
     Raises:
         InputError: The file is missing or invalid; the message names the location.
     """
-    check_file(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path} is too large for a cascade; give a file that `relmap cascade fit` wrote")
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path} does not exist; `relmap cascade fit` writes a cascade") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
-        raise InputError(f"{path} is not a complete JSON file ({error}); fit the cascade again") from None
+    text, content = read_json_object(path, kind="cascade", command="relmap cascade fit", max_bytes=MAX_FILE_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a cascade; give a file that `relmap cascade fit` wrote")
     try:

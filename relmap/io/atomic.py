@@ -212,6 +212,37 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path} is a pipe or a device; name a file")
 
 
+def read_json_object(path: Path, *, kind: str, command: str, max_bytes: int) -> tuple[str, Any]:
+    """Read a JSON file that a command wrote.
+
+    Args:
+        path: The file.
+        kind: What the file holds, such as `reliability map`; its last word names it in advice.
+        command: Command that writes such a file, such as `relmap fit`.
+        max_bytes: Largest size of such a file.
+
+    Returns:
+        The text, and its content.
+
+    Raises:
+        InputError: The file is missing, too large, or not JSON.
+    """
+    check_file(path)
+    noun = kind.rsplit(maxsplit=1)[-1]
+    try:
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise InputError(
+                f"{path} has {size:,} bytes; a {kind} is far smaller; give a {noun} that `{command}` wrote"
+            )
+        text = path.read_text(encoding="utf-8")
+        return text, json.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path} does not exist; `{command}` writes a {noun}") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or a number of thousands of digits
+        raise InputError(f"{path} is not a complete JSON file ({error}); fit the {noun} again") from None
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write indented JSON atomically, in the given order; NaN becomes null.
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from relmap.calibrators.identity import Constant, Identity
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError, describe_validation_errors
-from relmap.io.atomic import check_file, write_text
+from relmap.io.atomic import read_json_object, write_text
 from relmap.io.reading import Reading
 from relmap.io.serialization import Count, Number, Share, Value
 from relmap.io.signals import Signal, TextSignal
@@ -549,12 +549,7 @@ def load_map(path: Path) -> MapDocument:
         >>> document.label_names
         ('irrelevant', 'partial', 'exact')
     """
-    check_file(path)
-    text = _read_text(path)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:  # not JSON, or a number of thousands of digits
-        raise InputError(f"{path} is not a complete JSON file ({error}); fit the map again") from None
+    text, content = read_json_object(path, kind="reliability map", command="relmap fit", max_bytes=MAX_FILE_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a reliability map: it lacks the format {FORMAT!r}; give a map that fit wrote")
     version = content.get("version")
@@ -570,15 +565,3 @@ def load_map(path: Path) -> MapDocument:
     except ValidationError as error:
         errors = "; ".join(describe_validation_errors(error, "map"))
         raise InputError(f"{path} is not a valid reliability map; fit it again: {errors}") from None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise InputError(f"{path} has {size:,} bytes; a reliability map is far smaller; give a map that fit wrote")
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path} does not exist; `relmap fit` writes a map") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a complete JSON file ({error}); fit the map again") from None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,7 +75,7 @@ def two_sided_p(replicates: np.ndarray) -> float:
     return min(1.0, 2 * (n_smaller_side + 1) / (len(defined) + 1))
 
 
-def binomial_p_value(n_errors: ArrayLike, n_rows: ArrayLike, rate: float) -> np.ndarray:
+def binomial_p_value(n_errors: np.ndarray | int, n_rows: np.ndarray | int, rate: float) -> np.ndarray:
     """Compute exact p-values of the hypotheses that success rates are at most a rate, for independent rows.
 
     Args:
@@ -87,7 +86,8 @@ def binomial_p_value(n_errors: ArrayLike, n_rows: ArrayLike, rate: float) -> np.
     Returns:
         The p-values, of the same shape.
     """
-    return np.asarray(scipy.special.bdtr(np.asarray(n_errors, dtype=np.float64), n_rows, 1 - rate))
+    errors = np.asarray(n_errors, dtype=np.float64)
+    return np.asarray(scipy.special.bdtr(errors, np.asarray(n_rows), 1 - rate))
 
 
 def binomial_lower_bound(n_correct: int, n_errors: int, level: float) -> float:

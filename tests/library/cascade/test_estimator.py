@@ -11,6 +11,7 @@ import pytest
 from scipy.special import expit
 
 from relmap import Cascade, InputError
+from relmap.cascade import document
 from relmap.cascade.document import CascadeDocument, load_cascade
 from relmap.cascade.models import parse_costs, parse_model, read_models
 from relmap.io.reading import Reading
@@ -325,6 +326,15 @@ def test_other_files_are_refused(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         load_cascade(path)
+
+
+def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="does not exist; `relmap cascade fit` writes a cascade"):
+        load_cascade(tmp_path / "cascade.json")
+    monkeypatch.setattr(document, "MAX_FILE_BYTES", 1)
+    (tmp_path / "cascade.json").write_text("{}")
+    with pytest.raises(InputError, match="a cascade is far smaller"):
+        load_cascade(tmp_path / "cascade.json")
 
 
 @pytest.mark.parametrize("change", [{"steps": []}, {"person_accuracy": 2}, {"version": 9}, {"lower_bound": "high"}])
