@@ -7,9 +7,6 @@ on the judges of FOLDER (`llm_judges_many/judges.parquet`), on one year, and mea
 """
 
 import argparse
-import datetime
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
@@ -19,16 +16,12 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
+from benchmarks.records import RESULTS, Record, last_commit, read_records, today, write_records
 from relmap.cascade.apply import USE
 from relmap.cascade.estimator import Cascade
 from relmap.cascade.policy import CascadeRows, Costs, choose_policy, measure_policy
 from relmap.errors import InputError
 from relmap.routing.group_tests import RowGroups
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs/_ext"))
-
-from evidence_records import RESULTS, Record, read_records, write_records  # noqa: E402 - needs the path above
 
 MEASURED_CODE = ("relmap/cascade", "benchmarks/cascade.py")
 YEARS = (2019, 2020)
@@ -181,11 +174,8 @@ def as_record(rows: list[dict[str, object]], command: str) -> Record:
     Returns:
         The record.
     """
-    git = ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", *MEASURED_CODE]
-    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     cells = [[_format_cell(name, value) for name, value in row.items()] for row in rows]
-    return Record(commit=commit, date=date, command=command, columns=list(rows[0]), rows=cells)
+    return Record(commit=last_commit(*MEASURED_CODE), date=today(), command=command, columns=list(rows[0]), rows=cells)
 
 
 def _format_cell(column: str, value: object) -> str:

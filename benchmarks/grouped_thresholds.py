@@ -5,9 +5,6 @@ random row of each group. It writes the record `grouped-thresholds` of `docs/evi
 """
 
 import argparse
-import datetime
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +13,11 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit, ndtri
 
+from benchmarks.records import RESULTS, Record, last_commit, read_records, today, write_records
 from relmap import ReliabilityMap
 from relmap.maps.document import MapDocument
 from relmap.routing.group_tests import RowGroups, min_groups_to_reject
 from relmap.routing.thresholds import ThresholdEstimate, find_accuracy_thresholds, find_coverage_threshold
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs/_ext"))
-
-from evidence_records import RESULTS, Record, read_records, write_records  # noqa: E402 - needs the path above
 
 MEASURED_CODE = ("relmap/routing", "benchmarks/grouped_thresholds.py")
 TARGET = 0.9
@@ -241,15 +234,13 @@ def main() -> None:
             for method, tally in tallies.items():
                 rows.append([name, f"{n_groups:,}", method, *tally.cells()])
                 print(*rows[-1], sep=" | ", flush=True)
-    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", *MEASURED_CODE]
-    commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     values = {"samples": f"{arguments.samples:,}"}
     for percent in (80, 90, 95):
         values[f"min{percent}"] = str(min_groups_to_reject(percent / 100, 1 - CONFIDENCE))
     records = read_records(arguments.out)
     records["grouped-thresholds"] = Record(
-        commit=commit,
-        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        commit=last_commit(*MEASURED_CODE),
+        date=today(),
         command="python -m benchmarks.grouped_thresholds",
         columns=COLUMNS,
         rows=rows,

@@ -5,23 +5,16 @@ three labels; then it watches new rows without a shift, or with one of three shi
 """
 
 import argparse
-import datetime
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from benchmarks.records import RESULTS, Record, last_commit, read_records, today, write_records
 from relmap import ReliabilityMap
 from relmap.evaluation.watch import watch_file
 from relmap.io.frames import FramePredictions
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs/_ext"))
-
-from evidence_records import RESULTS, Record, read_records, write_records  # noqa: E402 - needs the path above
 
 MEASURED_CODE = ("relmap/evaluation/watch.py", "benchmarks/watch.py")
 FIT_ROWS = 1000
@@ -94,10 +87,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of records; other records in it are kept")
     arguments = parser.parse_args()
     rows = measure(arguments.samples)
-    git = ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", *MEASURED_CODE]
     record = Record(
-        commit=subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip(),
-        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        commit=last_commit(*MEASURED_CODE),
+        date=today(),
         command=f"python -m benchmarks.watch --samples {arguments.samples}",
         columns=["shift", "groups of 10", "new rows", "alarms"],
         rows=rows,

@@ -5,10 +5,7 @@ is interrupted, the next one continues it.
 """
 
 import argparse
-import datetime
 import json
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -23,13 +20,9 @@ from benchmarks.evidence.methods import measure, predict_reliabilities
 from benchmarks.evidence.nothing_to_learn import KEY as NOTHING_TO_LEARN
 from benchmarks.evidence.nothing_to_learn import measure_nothing_to_learn
 from benchmarks.evidence.summary import CaseResult, Measurement, summarize
+from benchmarks.records import RESULTS, ROOT, Record, git, last_commit, read_records, today, with_tables, write_records
 from relmap import InputError
 from relmap.io.atomic import write_text
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs/_ext"))
-
-from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - needs the path above
 
 STORE = ROOT / "data/evidence"
 MEASURED_CODE = (
@@ -136,7 +129,7 @@ def write_evidence(results: list[CaseResult], commit: str, command: str, out: Pa
         out: File of records; other records in it are kept.
         readme: Page whose table is updated.
     """
-    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    date = today()
     records = read_records(out)
     for name, summary in summarize(results).items():
         records[name] = Record(
@@ -177,15 +170,9 @@ def measured_commit() -> str:
 
     Cases are stored by this commit, so they stay valid after commits that do not change the measured code.
     """
-    commit = git("log", "-1", "--format=%H", "--", *MEASURED_CODE)
+    commit = last_commit(*MEASURED_CODE)
     changed = git("status", "--porcelain", "--", *MEASURED_CODE)
     return f"{commit[:7]} with changes" if changed else commit
-
-
-def git(*arguments: str) -> str:
-    """Run git in the project's folder, and return what it prints."""
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":
