@@ -1,7 +1,7 @@
 """Simulated rows for the tests of calibrators and projections."""
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.mrp import FitRows
@@ -112,3 +112,13 @@ def make_decisions(
 def interpolation_weights(positions: np.ndarray, n_knots: int) -> np.ndarray:
     """Compute the weight of each uniform knot at positions in [0, 1], shape (n_rows, n_knots)."""
     return np.clip(1 - np.abs(positions[:, None] * (n_knots - 1) - np.arange(n_knots)), 0, None)
+
+
+def simulate_stream(generator, n, *, per_group=1, accuracy_loss=0.0, center=2.5):
+    """Simulate slightly miscalibrated rows: reliability, decision, correct and group; groups are correlated."""
+    decision = generator.integers(0, 3, n)
+    logit = center + 1.5 * generator.normal(size=n)
+    p_correct = expit(0.9 * logit + 0.1 * (decision - 1)) - accuracy_loss * (decision == 1)
+    group = np.arange(n) // per_group
+    noise = np.sqrt(0.3) * generator.normal(size=n)[group] + np.sqrt(0.7) * generator.normal(size=n)
+    return expit(logit), decision, noise < ndtri(np.maximum(p_correct, 0)), None if per_group == 1 else group

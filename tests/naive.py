@@ -186,3 +186,22 @@ def p_value(replicates: np.ndarray) -> float:
         return np.nan
     smaller = min((defined <= ROUNDING_TOLERANCE).sum(), (defined >= -ROUNDING_TOLERANCE).sum())
     return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
+
+
+class Adam:
+    """Adam with its published decay rates."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.first = 0.0
+        self.second = 0.0
+        self.count = 0
+
+    def step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the next step for a gradient."""
+        self.count += 1
+        self.first = 0.9 * self.first + 0.1 * gradient
+        self.second = 0.999 * self.second + 0.001 * gradient**2
+        first = self.first / (1 - 0.9**self.count)
+        second = self.second / (1 - 0.999**self.count)
+        return -self.learning_rate * first / (np.sqrt(second) + 1e-8)

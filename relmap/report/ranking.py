@@ -101,8 +101,15 @@ def _resample_errors(frames: Sequence[pl.DataFrame], variant: str, resamples: Re
     return np.asarray(np.mean(errors, axis=0))
 
 
-def _percentile_band(replicates: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute `low` and `high` of the 95% percentile intervals of replicates (R, C); NaN without replicates."""
+def percentile_band(replicates: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute pointwise 95% percentile intervals.
+
+    Args:
+        replicates: Bootstrap replicates of C values, shape (R, C).
+
+    Returns:
+        `low` and `high`, shape (C,) each; NaN without replicates.
+    """
     intervals = [percentile_interval(column) for column in replicates.T]
     low = np.array([interval.low for interval in intervals])
     high = np.array([interval.high for interval in intervals])
@@ -121,13 +128,13 @@ def risk_coverage(results: Results) -> Drawing:
     errors = retained_errors(results)
     columns = {}
     for name, estimate in errors.estimate.items():
-        band = _percentile_band(errors.resampled[name] / COVERAGE)
+        band = percentile_band(errors.resampled[name] / COVERAGE)
         columns[name] = {"coverage": COVERAGE, "risk": estimate / COVERAGE, **band}
     rows = _stack_variants(columns).filter(pl.col("coverage") >= MIN_COVERAGE)
     curve_tooltips = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of the decisions used")
     color = _variant_colors(list(errors.estimate))
-    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results)
+    layers = layers_by_coverage(rows, color, axis, curve_tooltips, results)
     note = layers.note
     threshold = []
     if results.automatic_share is not None:
@@ -136,28 +143,6 @@ def risk_coverage(results: Results) -> Drawing:
         note = f"Dotted line: the share of decisions at or above the threshold of the map. {note}"
     chart = alt.layer(*layers.band, *threshold, *layers.curves)
     return Drawing(rows, page_spec(chart, subtitle=results.subtitle, height=300), note)
-
-
-@figure(
-    "accuracy_gain",
-    "Accuracy gained at equal coverage",
-    "Accuracy of the decisions used if MRP ranks the decisions, minus this accuracy if the confidence ranks them. "
-    "Above zero MRP is better. Where the band includes zero, the difference is not significant.",
-)
-def accuracy_gain(results: Results) -> Drawing:
-    """Draw the difference of accuracy between MRP and confidence, by coverage."""
-    errors = retained_errors(results)
-    gain = (errors.estimate["confidence"] - errors.estimate["mrp"]) / COVERAGE
-    band = _percentile_band((errors.resampled["confidence"] - errors.resampled["mrp"]) / COVERAGE)
-    all_rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **band})
-    rows = all_rows.filter(pl.col("coverage") >= MIN_COVERAGE).fill_nan(None)
-    curve_tooltips = tooltips(coverage="%", gain="+.2%", low=".2%", high=".2%")
-    axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
-    color = alt.value(css_color("mrp"))
-    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results)
-    zero = alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
-    chart = alt.layer(*layers.band, zero, *layers.curves)
-    return Drawing(rows, page_spec(chart, subtitle=results.subtitle), layers.note)
 
 
 @figure(
@@ -173,7 +158,7 @@ def errors_found(results: Results) -> Drawing:
     reviewed = 1 - COVERAGE[:-1]
     found = {name: _found_by_reviews(errors.estimate[name], reviewed) for name in ("confidence", variant)}
     resampled = {name: _found_by_reviews(errors.resampled[name], reviewed) for name in ("confidence", variant)}
-    band = _percentile_band(resampled[variant] - resampled["confidence"])
+    band = percentile_band(resampled[variant] - resampled["confidence"])
     change = {
         "change": found[variant] - found["confidence"],
         "change_low": band["low"],
@@ -224,14 +209,25 @@ def _line_layer(base: alt.Chart) -> alt.Chart:
     return line
 
 
-def _layers_by_coverage(
+def layers_by_coverage(
     rows: pl.DataFrame,
     color: alt.Color | Mapping[str, Any],
     axis: alt.Y,
     curve_tooltips: Sequence[alt.Tooltip],
     results: Results,
 ) -> CurveLayers:
-    """Build the layers of curves by coverage."""
+    """Build the layers of curves by coverage.
+
+    Args:
+        rows: Rows with the columns `coverage`, `low` and `high`, the column of the axis, and maybe `variant`.
+        color: Color of the curves.
+        axis: Vertical axis.
+        curve_tooltips: What is shown when the mouse is on a curve.
+        results: Results that the figure shows, for the note.
+
+    Returns:
+        The layers. There is no band if there are no intervals.
+    """
     x = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions used (coverage)")
     base = alt.Chart(ROWS).encode(x=x, color=color)
     lines = _line_layer(base) if "variant" in rows.columns else base.mark_line(strokeWidth=2)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import polars as pl
 
 from relmap.report import curves as curves_of_maps
-from relmap.report import ranking
+from relmap.report import ranking as rankings_of_maps
 from relmap.report.figure import DrawnFigure, Results, Role
-from tasks.figures import curves, for_paper, overview, variants
+from tasks.figures import curves, for_paper, overview, ranking, variants
 
 FIGURES = {
     figure.key: figure
     for figure in (
         overview.overview,
-        ranking.risk_coverage,
+        rankings_of_maps.risk_coverage,
         ranking.accuracy_gain,
         curves.label_curves,
         curves_of_maps.reliability_by_label,
         variants.label_spread,
-        ranking.errors_found,
+        rankings_of_maps.errors_found,
         variants.labelled_rows,
         variants.ablation,
         variants.simplex_feasibility,

@@ -19,6 +19,7 @@ from relmap.calibrators.hcalibration import (
 )
 from relmap.calibrators.identity import floored_log_softmax
 from relmap.calibrators.smart import SmartSettings, fit_smart
+from tests import naive
 from tests.fits import simulate_logits_and_labels
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [-4.0, -1.5, -2.0], [1.0, 1.25, 5.0]])
@@ -102,30 +103,12 @@ def test_residual_loss_with_absent_labels_is_the_mean_over_the_others():
         assert value == pytest.approx(expected_residual_loss(p, labels, 5), rel=1e-9)
 
 
-class AdamByHand:
-    """Adam with its published decay rates."""
-
-    def __init__(self, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-        self.first = 0.0
-        self.second = 0.0
-        self.count = 0
-
-    def step(self, gradient: np.ndarray) -> np.ndarray:
-        self.count += 1
-        self.first = 0.9 * self.first + 0.1 * gradient
-        self.second = 0.999 * self.second + 0.001 * gradient**2
-        first = self.first / (1 - 0.9**self.count)
-        second = self.second / (1 - 0.999**self.count)
-        return -self.learning_rate * first / (np.sqrt(second) + 1e-8)
-
-
 def hcal_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: HCalibrationSettings) -> np.ndarray:
     """Return the slopes after the epoch of the lowest loss; the start is not a candidate."""
     surprisal = -np.log(softmax(logits, axis=1) + 1e-12)
     segment = np.minimum((surprisal * settings.segments / 100).astype(int), settings.segments)
     generator = np.random.default_rng(seed)
-    adam = AdamByHand(settings.learning_rate)
+    adam = naive.Adam(settings.learning_rate)
     n_rows = len(labels)
     slopes = np.ones(settings.segments + 1)
     path = []

@@ -9,6 +9,7 @@ from relmap.calibrators.identity import floored_log_softmax
 from relmap.calibrators.registry import fit_prefixes
 from relmap.calibrators.smart import Smart, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.temperature import fit_temperature
+from tests import naive
 from tests.fits import simulate_logits_and_labels
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [-4.0, -1.5, -2.0], [1.0, 1.25, 5.0]])
@@ -25,24 +26,6 @@ def test_seed_and_settings_reach_the_fit():
 
 def mean_loss(calibrated: np.ndarray, labels: np.ndarray) -> float:
     return float(-calibrated[np.arange(len(labels)), labels].mean())
-
-
-class AdamByHand:
-    """Adam with its published decay rates."""
-
-    def __init__(self, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-        self.first = 0.0
-        self.second = 0.0
-        self.count = 0
-
-    def step(self, gradient: np.ndarray) -> np.ndarray:
-        self.count += 1
-        self.first = 0.9 * self.first + 0.1 * gradient
-        self.second = 0.999 * self.second + 0.001 * gradient**2
-        first = self.first / (1 - 0.9**self.count)
-        second = self.second / (1 - 0.999**self.count)
-        return -self.learning_rate * first / (np.sqrt(second) + 1e-8)
 
 
 def network_by_hand(parameters: np.ndarray, margin: float) -> float:
@@ -87,7 +70,7 @@ def smart_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: S
         (log_p - ordered[:, -1:]).T,
         log_p[np.arange(len(labels)), labels] - ordered[:, -1],
     )
-    adam = AdamByHand(settings.learning_rate)
+    adam = naive.Adam(settings.learning_rate)
     parameters = initial_parameters(seed)
     path = []
     losses = []

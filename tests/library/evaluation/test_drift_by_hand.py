@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, ndtri
 from scipy.stats import t as student
 
 from relmap.evaluation.drift import detect_drift
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.held_out import summarize_reference_cells
+from tests.fits import simulate_stream
 from tests.maps import LABEL_NAMES, make_map_with_held_out
 
 N_PAIRS = 300
@@ -21,16 +21,6 @@ def max_expected_count(chance: float, times: int) -> float:
 def fit_reference(rows) -> MapDocument:
     halves, cells = summarize_reference_cells(*rows, 3)
     return make_map_with_held_out(halves=halves, cells=cells)
-
-
-def simulate_stream(generator, n, *, per_group=1, accuracy_loss=0.0, center=2.5):
-    """Simulate slightly miscalibrated rows: reliability, decision, correct and group; groups are correlated."""
-    decision = generator.integers(0, 3, n)
-    logit = center + 1.5 * generator.normal(size=n)
-    p_correct = expit(0.9 * logit + 0.1 * (decision - 1)) - accuracy_loss * (decision == 1)
-    group = np.arange(n) // per_group
-    noise = np.sqrt(0.3) * generator.normal(size=n)[group] + np.sqrt(0.7) * generator.normal(size=n)
-    return expit(logit), decision, noise < ndtri(np.maximum(p_correct, 0)), None if per_group == 1 else group
 
 
 @pytest.mark.parametrize("copies", [1, 5])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, logit, ndtri
+from scipy.special import logit
 from scipy.stats import binomtest
 
 from relmap.decisions import FixedDecisions
@@ -30,6 +30,7 @@ from relmap.routing.thresholds import (
     round_threshold,
     threshold_grid,
 )
+from tests.fits import simulate_stream
 from tests.maps import METRIC_SETTINGS, make_map, make_map_with_held_out
 
 N_SIMULATIONS = 400
@@ -401,16 +402,6 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
         EvaluationSample.from_rows(replace(rows, label=decision + 1), scored, METRIC_SETTINGS), 5, 1
     )
     assert "Warning: reviewing all is significantly cheaper" in all_wrong.describe()[1]
-
-
-def simulate_stream(generator, n, *, per_group=1, accuracy_loss=0.0, center=2.5):
-    """Simulate slightly miscalibrated rows: reliability, decision, correct and group; groups are correlated."""
-    decision = generator.integers(0, 3, n)
-    logit = center + 1.5 * generator.normal(size=n)
-    p_correct = expit(0.9 * logit + 0.1 * (decision - 1)) - accuracy_loss * (decision == 1)
-    group = np.arange(n) // per_group
-    noise = np.sqrt(0.3) * generator.normal(size=n)[group] + np.sqrt(0.7) * generator.normal(size=n)
-    return expit(logit), decision, noise < ndtri(np.maximum(p_correct, 0)), None if per_group == 1 else group
 
 
 @settings(deadline=None, max_examples=40)
