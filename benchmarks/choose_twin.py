@@ -36,7 +36,7 @@ from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import Params, load_params
 from tasks.simulation import simulate
 
-PAPER_TABLES = Path(__file__).resolve().parents[1] / "tasks/tables/paper"
+PAPER_TABLES = Path(__file__).resolve().parents[1] / "tasks/tables/published"
 QUICK_CALIBRATORS = ("uncal", "ts")
 ACCURACY_TOLERANCE = 0.03
 ECE_TOLERANCE = 0.06

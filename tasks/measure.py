@@ -18,12 +18,12 @@ from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, se
 from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.settings import MetricParams
 from tasks.records.store import Base, base_folder, read_base
+from tasks.results.intervals import bootstrap_rows
 from tasks.results.measurements import (
     FITTED_PER_MEMBER,
     Measurement,
     average_calibrated_members,
     average_members,
-    bootstrap_rows,
     compute_metrics,
     find_affected_metrics,
 )

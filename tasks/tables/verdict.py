@@ -24,7 +24,7 @@ from tasks.tables.display import parse_metric_column
 from tasks.tables.paper import BASE_PREDICTORS, TABLES, UNCALIBRATED
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finish_table, table
 
-PAPER_FOLDER = Path(__file__).parent / "paper"
+PAPER_FOLDER = Path(__file__).parent / "published"
 NUMBER_KEY = ("table", "dataset", "row", "column")
 ROW_COLUMNS = ("calibrator", "variant", "base")  # a table has at most one of them, whose value names the row
 SCHEMA = pl.Schema(

@@ -9,8 +9,9 @@ import pytest
 from scipy.special import expit, log_softmax, logit
 
 from relmap.decisions import ProtocolDecisions
-from tasks.results import measurements
-from tasks.results.measurements import IntervalRow, bootstrap_rows, compute_metrics
+from tasks.results import intervals
+from tasks.results.intervals import IntervalRow, bootstrap_rows
+from tasks.results.measurements import compute_metrics
 from tasks.results.values import ProjectedDecisions, SeedResults
 from tests import maps, naive
 from tests.naive import Sample
@@ -211,13 +212,13 @@ def test_each_calibrator_is_resampled_once_and_a_rival_for_its_log_loss_only(cal
     test = make_test_rows(grouped=False)
     projections = [make_projection(calibrator, 1, test) for calibrator in ("uncal", "ts", "matrix")]
     results = [SeedResults(1, projections, rows_per_label=(), fallbacks=(), gate_records=[])]
-    draw_replicates = measurements._draw_replicates
+    draw_replicates = intervals._draw_replicates
     drawn = []
 
     def record(*arguments: Any) -> Any:
-        drawn.append((arguments[2], arguments[-1] == measurements.RESAMPLED_METRICS))
+        drawn.append((arguments[2], arguments[-1] == intervals.RESAMPLED_METRICS))
         return draw_replicates(*arguments)
 
-    monkeypatch.setattr(measurements, "_draw_replicates", record)
+    monkeypatch.setattr(intervals, "_draw_replicates", record)
     bootstrap_rows(results, test, mean_values(results, test), calibrators, PARAMS)
     assert drawn == expected
