@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from relmap import __version__
 from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
-from relmap.io.reading import DEFAULT_READING, Reading, split_names
+from relmap.io.reading import DEFAULT_READING, NO_TREC_FILES, Reading, TrecFiles, split_names
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
 
 if TYPE_CHECKING:
@@ -286,8 +286,14 @@ def options(
 
 MapFile = Annotated[Path, typer.Option("--map", help="Reliability map that fit or report wrote.")]
 Predictions = Annotated[Path, typer.Option(help="File of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
+PredictionsOrRun = Annotated[
+    Path | None, typer.Option(help="File of predictions: parquet, csv, tsv, jsonl, json or xlsx; or give --run.")
+]
 Labelled = Annotated[
-    Path, typer.Option(help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx.")
+    Path | None,
+    typer.Option(
+        help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx; or give --run."
+    ),
 ]
 Group = Annotated[
     str | None, typer.Option(help="Column of groups, such as the query, whose rows are not independent of each other.")
@@ -297,35 +303,39 @@ Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: prin
 Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
+with_trec_options = options_from_fields(TrecFiles, "trec")
 
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@with_trec_options
 @options_from_fields(FitOptions, "fit_options")
 def fit(
-    predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the map.")],
+    predictions: Labelled = None,
     fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
     force: Force = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
     from relmap.evaluation.assessment import describe_fit
     from relmap.io.atomic import check_new_file, check_output_path
-    from relmap.io.files import open_predictions
     from relmap.maps.document import describe_map, save_map
     from relmap.maps.fit import fit_map
 
-    check_output_path(out, predictions)
+    check_output_path(out, *_input_files(predictions, trec))
     check_new_file(out, force=force)
-    file = open_predictions(predictions, reading)
+    file = _open(predictions, trec, reading)
+    fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
     fitted = fit_map(file, fit_options)
     document = fitted.document
     summary = describe_fit(fitted)
     save_map(document, out)
-    options = assignments({"map_file": out, "predictions": "FILE", "out": "FILE"})
+    rows = "predictions" if trec.run is None else "run"
+    options = assignments({"map_file": out, rows: "FILE", "out": "FILE"})
     next_step = (
         f"{out} is written. `relmap apply {options}` uses decisions with a reliability of "
         f"{document.default_threshold:.4g} or more."
@@ -336,26 +346,28 @@ def fit(
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@with_trec_options
 @options_from_fields(FitOptions, "fit_options", without=("protocol",))
 def report(
-    predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the page, ending in .html; the map is written next to it.")],
+    predictions: Labelled = None,
     fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
     from relmap.evaluation.assessment import MapAssessment, describe_fit
     from relmap.io.atomic import check_output_path, check_suffix, write_text
-    from relmap.io.files import open_predictions
     from relmap.maps.document import describe_map, save_map
     from relmap.maps.fit import fit_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
-    check_output_path(out, predictions)
-    check_output_path(map_file, predictions)
+    check_output_path(out, *_input_files(predictions, trec))
+    check_output_path(map_file, *_input_files(predictions, trec))
     check_suffix(out, ".html")
-    file = open_predictions(predictions, reading)
+    file = _open(predictions, trec, reading)
+    fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
     fitted = fit_map(file, fit_options)
     document = fitted.document
@@ -374,10 +386,11 @@ def report(
 
 @app.command(cls=CommandWithNames)
 @with_column_options
+@options_from_fields(TrecFiles, "trec", without=("qrels", "relevant_from", "unjudged"))
 def apply(
     map_file: MapFile,
-    predictions: Predictions,
     out: Annotated[Path, typer.Option(help="File for the scored rows, in any format that can be read.")],
+    predictions: PredictionsOrRun = None,
     coverage: Annotated[
         str | None,
         typer.Option(help="Share of the rows of this file to decide automatically. Use it for files with many rows."),
@@ -393,6 +406,7 @@ def apply(
         ),
     ] = None,
     force: Force = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
@@ -400,21 +414,21 @@ def apply(
     from relmap.maps.document import load_map
     from relmap.routing.apply import apply_map
 
-    inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
-    check_output_path(out, *inputs)
+    inputs = [map_file, *_input_files(predictions, trec)]
+    check_output_path(out, *inputs if cuts is None else [*inputs, cuts])
     check_new_file(out, force=force)
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
+    file = _open(predictions, trec, reading, is_labelled=False)
     with row_progress() as advance:
         applied = apply_map(
             document,
-            predictions,
+            file,
             out,
             coverage=coverage,
             cut=cut,
             cuts=cuts,
             progress=advance,
-            reading=reading,
         )
     return print_lines([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
@@ -448,9 +462,10 @@ def label(
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@with_trec_options
 def evaluate(
     map_file: MapFile,
-    predictions: Labelled,
+    predictions: Labelled = None,
     group: Group = None,
     unlabelled: Annotated[
         Path | None,
@@ -462,6 +477,7 @@ def evaluate(
     fail_on_drift: Annotated[
         bool, typer.Option("--fail-on-drift", help="Exit with status 3 if the map no longer holds, for scripts.")
     ] = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows, and test for drift."""
@@ -471,18 +487,19 @@ def evaluate(
     from relmap.io.files import open_predictions
     from relmap.maps.document import load_map
 
-    inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
-    check_output_path(out, *inputs)
+    inputs = [map_file, *_input_files(predictions, trec)]
+    check_output_path(out, *inputs if unlabelled is None else [*inputs, unlabelled])
     check_new_file(out, force=force)
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
-    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
+    file = _open(predictions, trec, reading)
+    assessment = MapAssessment.from_predictions(document, file, _group_of(trec, group))
     population = None
     if unlabelled is not None:
         with row_progress() as advance:
             population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     evaluation = assessment.evaluate(population)
-    write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
+    write_json_output({"predictions": file.path.name, "map": map_file.name} | evaluation.to_dict(), out)
     printed = print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
     drift = evaluation.numbers["drift"]
     if fail_on_drift and drift is not None and not drift["holds"]:
@@ -535,8 +552,9 @@ def watch(
 
 @app.command(cls=CommandWithNames)
 @with_labelled_column_options
+@with_trec_options
 def thresholds(
-    predictions: Labelled,
+    predictions: Labelled = None,
     map_file: Annotated[
         Path | None,
         typer.Option(
@@ -593,17 +611,19 @@ def thresholds(
     out: Out = None,
     verbose: Verbose = False,
     force: Force = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
-    from relmap.io.files import open_predictions
     from relmap.maps.document import load_map
     from relmap.routing.choose import choose_cut
 
     check_new_file(out, force=force)
     check_new_file(figure, force=force)
+    inputs = _input_files(predictions, trec)
+    group = _group_of(trec, group)
     score_targets = {"precision": precision, "recall": recall, "npv": npv}
     map_options = {
         "target_accuracy": target_accuracy,
@@ -615,16 +635,18 @@ def thresholds(
     if map_file is None:
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
+        check_output_path(out, *inputs)
         return _score_thresholds(
-            open_predictions(predictions, reading), score_targets, confidence_level, seed, group, figure, out
+            _open(predictions, trec, reading), score_targets, confidence_level, seed, group, figure, out
         )
     score_options = score_targets | {"figure": figure}
     score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
     _refuse_options(score_options, f"is for thresholds on a score, without a map; {score_example}")
-    check_output_path(out, map_file, predictions)
+    check_output_path(out, map_file, *inputs)
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
-    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
+    file = _open(predictions, trec, reading)
+    assessment = MapAssessment.from_predictions(document, file, group)
     cuts = choose_cut(
         assessment,
         target_accuracy=target_accuracy,
@@ -634,8 +656,36 @@ def thresholds(
         cost_review=cost_review,
         cut=cut,
     )
-    write_json_output({"predictions": predictions.name, "map": map_file.name} | cuts.to_dict(), out)
+    write_json_output({"predictions": file.path.name, "map": map_file.name} | cuts.to_dict(), out)
     return print_summary(cuts.notes, cuts.lines, cuts.details, verbose=verbose)
+
+
+def _input_files(predictions: Path | None, trec: TrecFiles) -> list[Path]:
+    """Return the files of labelled rows, which no output may replace."""
+    return trec.paths if predictions is None else [predictions, *trec.paths]
+
+
+def _open(predictions: Path | None, trec: TrecFiles, reading: Reading, *, is_labelled: bool = True) -> "PredictionFile":
+    """Open a file of predictions, or read a run; for labelled rows, print how many documents of the run are judged."""
+    from relmap.io.files import open_predictions
+
+    if predictions is not None and trec.run is None:
+        return open_predictions(predictions, reading)
+    if trec.run is None or predictions is not None:
+        run: dict[str, object] = {"run": "RUN", "qrels": "QRELS"} if is_labelled else {"run": "RUN"}
+        raise InputError(f"give the predictions once: {assignment('predictions', 'FILE')}, or {assignments(run)}")
+    from relmap.io.trec import open_run, read_judged_run
+
+    if not is_labelled:
+        return open_run(trec.run, reading)
+    judged = read_judged_run(trec, reading)
+    print_lines(judged.notes)
+    return judged.rows
+
+
+def _group_of(trec: TrecFiles, group: str | None) -> str | None:
+    """Return the column of groups: the given one, or the query of a run."""
+    return "query" if group is None and trec.run is not None else group
 
 
 def _refuse_options(options: Mapping[str, object], reason: str) -> None:

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from relmap.errors import InputError, assignment, assignments, option
@@ -35,6 +36,7 @@ LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logit
 PREDICTION_FIELDS = ("confidence", "logits", "probabilities", "probability", "score")  # at most one is given
 DEFAULT_COLUMNS = ("label", "decision", "id", "confidence", "logits", "probabilities")  # read without an option
 COLUMN_FIELDS = ("label", "decision", "id", *PREDICTION_FIELDS)  # name columns; logits and probabilities also prefixes
+UNJUDGED_CHOICES = ("omit", "irrelevant")  # what happens to documents without a judgment
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 NUMBER_UP_TO_1 = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
 
@@ -192,6 +194,48 @@ class Reading:
 
 
 DEFAULT_READING = Reading()
+
+
+@dataclass(frozen=True)
+class TrecFiles:
+    """Files of TREC; each field is an option of the commands, with its help."""
+
+    run: Annotated[
+        Path | None,
+        "Run of TREC to read instead of --predictions: lines of query, Q0, document, rank, score and tag. The query is "
+        "the group.",
+    ] = None
+    qrels: Annotated[Path | None, "Relevance judgments of the run: lines of query, iteration, document and grade."] = (
+        None
+    )
+    relevant_from: Annotated[
+        int | None, "Lowest grade of a relevant document (default: 1 if all grades are 0 and 1)."
+    ] = None
+    unjudged: Annotated[
+        str, "What to do with retrieved documents without a judgment: omit them, or count them as irrelevant."
+    ] = "omit"
+
+    def __post_init__(self) -> None:
+        if self.unjudged not in UNJUDGED_CHOICES:
+            raise InputError(f"{option('unjudged')} is {self.unjudged!r}; give {' or '.join(UNJUDGED_CHOICES)}")
+        if self.run is not None:
+            return
+        is_given = {
+            "qrels": self.qrels is not None,
+            "relevant_from": self.relevant_from is not None,
+            "unjudged": self.unjudged != "omit",
+        }
+        for name, given in is_given.items():
+            if given:
+                raise InputError(f"{option(name)} is for a run of TREC; give {assignment('run', 'RUN')}, or omit it")
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are read."""
+        return [path for path in (self.run, self.qrels) if path is not None]
+
+
+NO_TREC_FILES = TrecFiles()
 
 
 def _plain_decimal(number: float) -> str:

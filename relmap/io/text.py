@@ -104,7 +104,7 @@ class SeparatedText:
             InputError: A gzipped file is truncated or invalid.
         """
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        with _open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
+        with open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
             if self.has_separator_line:
                 lines.readline()
             reader = csv.reader(lines, delimiter=self.separator)
@@ -131,7 +131,18 @@ class SeparatedText:
 
 
 @contextmanager
-def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, plain or gzipped.
+
+    Args:
+        path: The file; it is gzipped if its name ends in .gz.
+
+    Yields:
+        The unpacked bytes.
+
+    Raises:
+        InputError: A gzipped file is truncated or invalid.
+    """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
         try:
             yield handle  # type: ignore[misc]
@@ -145,7 +156,7 @@ def _separator_of_name(path: Path) -> str:
 
 def _detect_encoding(path: Path) -> str:
     """Return the first encoding that decodes the whole file; UTF-8 if there is none."""
-    with _open_bytes(path) as handle:
+    with open_bytes(path) as handle:
         if handle.read(2) in UTF_16_MARKS:
             return "utf-16"
         for encoding in ("utf-8", "cp1252"):

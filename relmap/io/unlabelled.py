@@ -66,7 +66,7 @@ def find_omitted_rows(
     notes = [f"{n_omitted:,} of {len(frame):,} rows have no label and are omitted{written}."]
     if n_omitted > MIN_OMITTED_SHARE * len(frame) and not are_weighted:
         values = _comparable_numbers(frame, scores, words or {})
-        notes += _describe_difference(values[is_omitted.to_numpy()], values[~is_omitted.to_numpy()])
+        notes += describe_omitted_scores(values[is_omitted.to_numpy()], values[~is_omitted.to_numpy()])
     return OmittedRows(is_omitted, notes)
 
 
@@ -151,8 +151,16 @@ def _comparable_numbers(frame: pl.DataFrame, columns: Sequence[str], words: Mapp
     return np.asarray(np.fmax.reduce(largest))
 
 
-def _describe_difference(omitted: np.ndarray, labelled: np.ndarray) -> list[str]:
-    """Compare the scores of omitted and labelled rows; empty if they do not clearly differ."""
+def describe_omitted_scores(omitted: np.ndarray, labelled: np.ndarray) -> list[str]:
+    """Compare the scores of omitted and labelled rows by a Kolmogorov-Smirnov test.
+
+    Args:
+        omitted: Scores of the rows without a label, shape (n,).
+        labelled: Scores of the other rows, shape (m,).
+
+    Returns:
+        A sentence for the user; empty if the scores do not clearly differ, or there are few rows.
+    """
     omitted = omitted[np.isfinite(omitted)]
     labelled = labelled[np.isfinite(labelled)]
     if min(len(omitted), len(labelled)) < MIN_COMPARED_ROWS:

@@ -155,7 +155,7 @@ def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[st
 
 def apply_map(
     document: MapDocument,
-    predictions: Path,
+    predictions: Path | Predictions,
     out: Path,
     *,
     coverage: str | None = None,
@@ -183,7 +183,7 @@ def apply_map(
 
     Args:
         document: The map.
-        predictions: File of predictions.
+        predictions: File of predictions, or an opened one.
         out: File to write.
         coverage: Share of automatic rows in [0, 1], as text, so that it is exact: of n rows, the floor(coverage * n)
             most reliable ones.
@@ -191,7 +191,7 @@ def apply_map(
         cuts: File that `thresholds` wrote, with a threshold for each label or one for all.
         in_memory: Maximal number of rows that are ranked in memory.
         progress: Called with the stage and the number of rows of each piece.
-        reading: Names and units of the columns.
+        reading: Names and units of the columns of a file that is not opened yet.
 
     Returns:
         A summary.
@@ -200,7 +200,7 @@ def apply_map(
         InputError: A file, column or row cannot be read, or the file was scored before; `out` is then unchanged.
     """
     rule = routing_rule(document, coverage, cut, cuts)
-    file = open_predictions(predictions, reading)
+    file = open_predictions(predictions, reading) if isinstance(predictions, Path) else predictions
     check_output(file, out)
 
     def write(build_columns: ColumnBuilder) -> None:

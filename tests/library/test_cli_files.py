@@ -58,7 +58,7 @@ slow_libraries = {*sys.argv[1].split()}
 orchestrators = {*sys.argv[2].split()}
 folder = Path(sys.argv[3])
 out = Path(sys.argv[4])
-cli.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
+cli.apply(folder / "map.json", predictions=folder / "new.parquet", out=out / "scored.parquet")
 cli.thresholds(folder / "test.parquet", folder / "map.json", 0.8, out=out / "cut.json")
 cli.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 cli.sql(folder / "map.json")

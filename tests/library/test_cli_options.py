@@ -35,6 +35,14 @@ READING_OPTIONS = {
     "id",
     "drop_unlabelled",
 }
+TREC_OPTIONS = {"run", "qrels", "relevant_from", "unjudged"}
+TREC_OPTIONS_OF = {
+    "fit": TREC_OPTIONS,
+    "report": TREC_OPTIONS,
+    "evaluate": TREC_OPTIONS,
+    "thresholds": TREC_OPTIONS,
+    "apply": {"run"},
+}
 OMITTED_READING_OPTIONS = {
     "apply": {"label", "id", "drop_unlabelled"},
     "label": {"id", "drop_unlabelled"},
@@ -72,7 +80,7 @@ def test_options_are_grouped_in_panels(command):
     expected = dict(PANELS.get(command, {}))
     reading_options = READING_OPTIONS - OMITTED_READING_OPTIONS.get(command, set())
     if reading_options:
-        expected[COLUMNS_PANEL] = reading_options
+        expected[COLUMNS_PANEL] = reading_options | TREC_OPTIONS_OF.get(command, set())
     found: dict[str, set[str]] = {}
     for name, option_info in options_of(command).items():
         if option_info.rich_help_panel is not None:
@@ -118,13 +126,13 @@ def test_numbers_have_limits():
 
 
 REQUIRED = {
-    "fit": {"predictions", "out"},
-    "report": {"predictions", "out"},
-    "apply": {"map_file", "predictions", "out"},
+    "fit": {"out"},  # and predictions or a run
+    "report": {"out"},
+    "apply": {"map_file", "out"},
     "label": {"map_file", "predictions", "out", "rows"},
-    "evaluate": {"map_file", "predictions"},
+    "evaluate": {"map_file"},
     "watch": {"map_file", "predictions"},
-    "thresholds": {"predictions"},
+    "thresholds": set(),
     "sql": {"map_file"},
     "demo": set(),
 }
@@ -137,10 +145,11 @@ def test_required_options_have_no_default(command):
 
 
 DEFAULTS = {
-    "fit": {"seed": 1, "protocol": "own", "hold_out": 0.0},
-    "report": {"seed": 1, "hold_out": 0.0},
+    "fit": {"seed": 1, "protocol": "own", "hold_out": 0.0, "unjudged": "omit"},
+    "report": {"seed": 1, "hold_out": 0.0, "unjudged": "omit"},
     "label": {"seed": 1},
-    "thresholds": {"seed": 1, "confidence_level": 0.95},
+    "evaluate": {"unjudged": "omit"},
+    "thresholds": {"seed": 1, "confidence_level": 0.95, "unjudged": "omit"},
     "sql": {"dialect": "duckdb", "column": "reliability"},
 }
 

@@ -72,7 +72,7 @@ def test_frames_give_the_results_of_arrays_in_their_own_type(library, fitted):
 def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     ROWS.write_parquet(tmp_path / "rows.parquet")
     NEW_ROWS.write_parquet(tmp_path / "new.parquet")
-    cli.fit(tmp_path / "rows.parquet", tmp_path / "map.json", variant="label_intercept", group="group")
+    cli.fit(predictions=tmp_path / "rows.parquet", out=tmp_path / "map.json", variant="label_intercept", group="group")
     fitted.save(str(tmp_path / "saved.json"))
     saved = ReliabilityMap.load(str(tmp_path / "saved.json"))
     from_command = ReliabilityMap.load(str(tmp_path / "map.json"))
@@ -274,7 +274,7 @@ def test_signals_are_read_from_frame_columns():
     ],
 )
 def test_every_kind_of_map_has_a_report(frame, options, n_figures, tmp_path):
-    cli.report(maps.write_frame(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
+    cli.report(predictions=maps.write_frame(frame, tmp_path / "rows.parquet"), out=tmp_path / "page.html", **options)
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == n_figures
     assert "The most reliable rows" in page

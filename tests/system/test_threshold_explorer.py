@@ -40,7 +40,7 @@ def page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("explorer")
     rows = maps.write_frame(maps.make_predictions(900), folder / "rows.parquet")
     names = ",".join(f'"{name}"' for name in NAMES)
-    cli.report(rows, folder / "page.html", group="group", labels=names)
+    cli.report(predictions=rows, out=folder / "page.html", group="group", labels=names)
     return folder / "page.html"
 
 

@@ -24,6 +24,8 @@ APPLY = "apply --map map.json --out new.csv --predictions"
 LABEL = "label --rows 5 --map map.json --out new.csv --predictions"
 EVALUATE = "evaluate --map map.json --out new.json --predictions"
 FIND_THRESHOLDS = "thresholds --map map.json --out new.json --predictions"
+RUN = "thresholds --precision 0.9 --out new.json --qrels qrels.txt --run"
+QRELS = "thresholds --precision 0.9 --out new.json --run my.run --qrels"
 
 ROWS = make_predictions(300)
 CONFIDENCES = make_confidence_predictions(300)
@@ -101,6 +103,14 @@ CASES_BY_COMMAND = {
             "csv file cannot contain",
             "a .parquet file",
         ),
+        (
+            "thresholds --precision 0.9",
+            None,
+            "give the predictions once: --predictions FILE",
+            "--run RUN --qrels QRELS",
+        ),
+        ("thresholds --precision 0.9 --run my.run", None, "a run needs relevance judgments", "give --run RUN --qrels"),
+        (f"{SCORE} rows.parquet --qrels qrels.txt", None, "--qrels is for a run of TREC", "give --run RUN, or omit it"),
         (
             "sql --map map.json --dialect mysql",
             None,
@@ -318,6 +328,38 @@ CASES_BY_COMMAND = {
             "logits.csv --coverage 1 --confidence-level {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
         ),
     ],
+    RUN: [
+        ("gone.run", None, "gone.run is missing", "lines of query, Q0, document, rank, score, tag"),
+        ("qrels.txt", None, "qrels.txt, line 1: there are 4 fields", "give a run of TREC, with lines of query, Q0"),
+        ("bad.run", b"1 Q0 d1 1 0.5 t\n\n1 Q0 d2 2 high t\n", "line 3: score is 'high'", "must be a finite number"),
+        ("bad.run", b"1 Q0 d1 1 nan t\n", "line 1: score is 'nan'", "must be a finite number"),
+        (
+            "bad.run",
+            b"1 Q0 d1 1 0.5 t\n1 Q0 d1 2 0.4 t\n",
+            "line 2: document 'd1' has another score for query '1' in an earlier line",
+            "keep one of the lines",
+        ),
+        ("bad.run", b"1 Q0 \xff 1 0.5 t\n", "bad.run is not UTF-8 text", "give a run of TREC"),
+        ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", "write the predictions again"),
+        ("bad.run", b"q1 Q0 d1 1 0.5 t\n", "no judgment of a document of bad.run: .* query 'q1'", "give the judgments"),
+        ("my.run", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
+        ("my.run --relevant-from 3", None, "with --relevant-from 3, .* are of one kind", "above 0 and up to 2"),
+        ("my.run --unjudged 0", None, "--unjudged is '0'", "give omit or irrelevant"),
+        ("my.run --predictions rows.parquet", None, "give the predictions once", "--run RUN --qrels QRELS"),
+        ("my.run --out my.run --force", None, "is an input file", "write to another file"),
+    ],
+    QRELS: [
+        (
+            "my.run",
+            None,
+            "my.run, line 1: there are 6 fields",
+            "give a file of judgments of TREC, with lines of query, it",
+        ),
+        ("bad.txt", b"1 0 d1 1.5\n", "line 1: grade is '1.5'", "must be a whole number"),
+        ("bad.txt", b"1 0 d1 1\n1 0 d1 0\n", "line 2: document 'd1' has another grade", "keep one of the lines"),
+        ("bad.txt", b"1 0 d1 1\n", "with --relevant-from 1, .* are of one kind", "or --unjudged irrelevant to count"),
+        ("bad.txt", b" \n", "bad.txt is empty", "give a file of judgments of TREC"),
+    ],
     "flows.reliability": [
         ("", None, "Missing argument", "--help"),
         ("unknown", None, "no data set 'unknown' in params.yaml", "it has .*wands"),
@@ -349,6 +391,8 @@ def folder(tmp_path_factory) -> Path:
         write_frame(frame, folder / name)
     write_frame(CONFIDENCES, folder / "confidences.csv")
     save_map(make_map(), folder / "map.json")
+    (folder / "my.run").write_text("".join(f"1 Q0 d{grade} 1 {grade}.5 tag\n" for grade in range(4)))
+    (folder / "qrels.txt").write_text("".join(f"1 0 d{grade} {grade}\n" for grade in range(3)))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     return folder
 

@@ -1,0 +1,254 @@
+"""Runs and relevance judgments (qrels) of TREC, which are joined into rows with a score, a label and a query.
+
+A line of a run has six fields: query, Q0, document, rank, score, tag. A line of judgments has four: query, iteration,
+document, grade. Fields are separated by any number of spaces and tabs; files may be gzipped. As in trec_eval, ranks are
+not read, and a negative grade means that the document was not judged.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from relmap.errors import InputError, assignment, assignments, option
+from relmap.io.columns import join_names
+from relmap.io.contents import check_content
+from relmap.io.frames import FramePredictions
+from relmap.io.reading import DEFAULT_READING, PREDICTION_FIELDS, Reading, TrecFiles
+from relmap.io.text import open_bytes
+from relmap.io.unlabelled import describe_omitted_scores
+
+RUN_FIELDS = ("query", "Q0", "document", "rank", "score", "tag")
+QRELS_FIELDS = ("query", "iteration", "document", "grade")
+KEY = ["query", "document"]
+QUERY = "query"
+LABELS = ("irrelevant", "relevant")
+BLOCK_CHARACTERS = 2**24  # read at once
+MAX_LISTED_GRADES = 8
+
+
+class JudgedRun(NamedTuple):
+    """Retrieved documents with their judgments.
+
+    Attributes:
+        rows: Columns query, document, score, grade and label, ordered by query and document.
+        notes: Sentences for the user, such as on documents that nobody judged.
+    """
+
+    rows: FramePredictions
+    notes: list[str]
+
+
+def read_judged_run(files: TrecFiles, reading: Reading = DEFAULT_READING, *, all_grades: bool = False) -> JudgedRun:
+    """Join a run with its judgments; the order of the lines does not matter.
+
+    Args:
+        files: The run and its judgments.
+        reading: Names of the columns to read. If it names no predictions, `score` is read, and with two labels
+            `relevant` is the positive one.
+        all_grades: Whether grades are the labels if `files.relevant_from` is not given and there are other grades than
+            0 and 1. Otherwise this is an error.
+
+    Returns:
+        The rows. Labels are `irrelevant` and `relevant`, or grades (int64).
+
+    Raises:
+        InputError: A file is missing or has an invalid line, a document has two values for a query, no document of the
+            run is judged, or it is not known which grades are relevant.
+    """
+    if files.run is None or files.qrels is None:
+        raise InputError(f"a run needs relevance judgments; give {assignments({'run': 'RUN', 'qrels': 'QRELS'})}")
+    run = read_run(files.run)
+    qrels = read_qrels(files.qrels)
+    rows = run.join(qrels.filter(pl.col("grade") >= 0), on=KEY, how="left").sort(KEY)
+    if rows["grade"].null_count() == len(rows):
+        raise InputError(
+            f"{files.qrels} has no judgment of a document of {files.run}: the run begins with query {run[QUERY][0]!r} "
+            f"and document {run['document'][0]!r}, the judgments with query {qrels[QUERY][0]!r} and document "
+            f"{qrels['document'][0]!r}; give the judgments of these queries and documents"
+        )
+    is_judged = rows["grade"].is_not_null()
+    labelled = rows.drop_nulls("grade") if files.unjudged == "omit" else rows.with_columns(pl.col("grade").fill_null(0))
+    relevant_from = _find_relevant_from(files, labelled["grade"], all_grades=all_grades)
+    notes = _describe_unjudged(files, rows, is_judged, qrels)
+    notes += _describe_relevant(files, labelled, qrels, relevant_from)
+    label = pl.col("grade")
+    if relevant_from is not None:
+        label = pl.when(label >= relevant_from).then(pl.lit(LABELS[1])).otherwise(pl.lit(LABELS[0]))
+    predictions = _as_predictions(labelled.with_columns(label=label), files.run, reading)
+    if predictions.reading.positive is None and relevant_from is not None:
+        reading = replace(predictions.reading, positive=LABELS[1])
+        predictions = replace(predictions, reading=reading)
+    return JudgedRun(predictions, notes)
+
+
+def open_run(path: Path, reading: Reading = DEFAULT_READING) -> FramePredictions:
+    """Read a run without judgments, to score its documents with a map.
+
+    Args:
+        path: The file.
+        reading: Names of the columns to read. If it names no predictions, `score` is read.
+
+    Returns:
+        Columns query, document and score, in the order of the lines.
+
+    Raises:
+        InputError: The file is missing, a line is invalid, or a document has two scores for a query.
+    """
+    return _as_predictions(read_run(path), path, reading)
+
+
+def _as_predictions(rows: pl.DataFrame, path: Path, reading: Reading) -> FramePredictions:
+    """Return rows as predictions, whose score is read if the reading names no predictions."""
+    if all(getattr(reading, name) is None for name in PREDICTION_FIELDS):
+        reading = replace(reading, score="score")
+    return replace(FramePredictions.from_frame(rows), path=path, reading=reading)
+
+
+def read_run(path: Path) -> pl.DataFrame:
+    """Read a run; a line that occurs twice counts once.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Columns query and document (text) and score (float64), in the order of the lines.
+
+    Raises:
+        InputError: The file is missing, a line is invalid, or a document has two scores for a query.
+    """
+    return _read_file(path, "run", RUN_FIELDS, "score", pl.Float64, "a finite number")
+
+
+def read_qrels(path: Path) -> pl.DataFrame:
+    """Read relevance judgments; a line that occurs twice counts once.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Columns query and document (text) and grade (int64), in the order of the lines.
+
+    Raises:
+        InputError: The file is missing, a line is invalid, or a document has two grades for a query.
+    """
+    return _read_file(path, "file of judgments", QRELS_FIELDS, "grade", pl.Int64, "a whole number")
+
+
+def _read_file(
+    path: Path, kind: str, fields: tuple[str, ...], value: str, dtype: type[pl.DataType], expected: str
+) -> pl.DataFrame:
+    """Read query, document and one value of each line; `kind` and `expected` describe file and value in messages."""
+    advice = f"give a {kind} of TREC, with lines of {join_names(fields)}"
+    check_content(path, advice)
+    blocks = []
+    n_lines = 0
+    try:
+        with open_bytes(path) as handle, TextIOWrapper(handle, "utf-8-sig") as text:
+            for lines in iter(lambda: text.readlines(BLOCK_CHARACTERS), []):
+                blocks.append(_split_lines(path, lines, n_lines + 1, fields, advice))
+                n_lines += len(lines)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error.reason}); {advice}") from None
+    rows = pl.concat(blocks)
+    number = rows[value].cast(dtype, strict=False)
+    is_invalid = ~number.is_finite().fill_null(value=False)
+    _reject(path, rows, is_invalid, lambda row: f"{value} is {rows[value][row]!r}; it must be {expected}")
+    distinct = rows.with_columns(number).unique([*KEY, value], keep="first", maintain_order=True)
+    is_repeated = ~distinct.select(pl.struct(KEY).is_first_distinct()).to_series()
+
+    def describe(row: int) -> str:
+        document, query = distinct["document"][row], distinct[QUERY][row]
+        return (
+            f"document {document!r} has another {value} for query {query!r} in an earlier line; keep one of the lines"
+        )
+
+    _reject(path, distinct, is_repeated, describe)
+    return distinct.select(*KEY, value)
+
+
+def _split_lines(path: Path, lines: list[str], first: int, fields: tuple[str, ...], advice: str) -> pl.DataFrame:
+    """Split lines into fields; a column `line` has the number of each line, from `first`. Blank lines are omitted."""
+    split = pl.DataFrame({"text": lines}).with_row_index("line", offset=first)
+    split = split.with_columns(parts=pl.col("text").str.extract_all(r"\S+")).filter(pl.col("parts").list.len() > 0)
+    n_fields = split["parts"].list.len()
+    _reject(path, split, n_fields != len(fields), lambda row: f"there are {n_fields[row]} fields; {advice}")
+    return split.select("line", *(pl.col("parts").list.get(k).alias(name) for k, name in enumerate(fields)))
+
+
+def _reject(path: Path, rows: pl.DataFrame, is_invalid: pl.Series, describe: Callable[[int], str]) -> None:
+    """Raise InputError if a row is invalid; the message names the line of the first one."""
+    invalid = is_invalid.arg_true()
+    if len(invalid):
+        row = int(invalid[0])
+        raise InputError(f"{path}, line {rows['line'][row]}: {describe(row)}")
+
+
+def _find_relevant_from(files: TrecFiles, grades: pl.Series, *, all_grades: bool) -> int | None:
+    """Return the lowest relevant grade; None if grades are the labels."""
+    counts = grades.value_counts().sort("grade")
+    lowest, highest = counts["grade"][0], counts["grade"][-1]
+    shown = [f"{grade} ({count:,})" for grade, count in counts.head(MAX_LISTED_GRADES).rows()]
+    if files.relevant_from is None and highest > 1:
+        if all_grades:
+            return None
+        example = assignment("relevant_from", 2)
+        raise InputError(
+            f"{files.qrels}: retrieved documents have the grades {join_names(shown)}; give the lowest relevant grade, "
+            f"such as {example}"
+        )
+    relevant_from = 1 if files.relevant_from is None else files.relevant_from
+    if lowest < relevant_from <= highest:
+        return relevant_from
+    remedy = f"give {option('relevant_from')} above {lowest} and up to {highest}"
+    if lowest == highest:
+        remedy = "give judgments of relevant and irrelevant documents"
+        if files.unjudged == "omit":
+            remedy += f", or {assignment('unjudged', 'irrelevant')} to count the documents without a judgment"
+    raise InputError(
+        f"{files.qrels}: with {assignment('relevant_from', relevant_from)}, all judged documents of the run are of one "
+        f"kind; their grades are {join_names(shown)}; {remedy}"
+    )
+
+
+def _describe_unjudged(files: TrecFiles, rows: pl.DataFrame, is_judged: pl.Series, qrels: pl.DataFrame) -> list[str]:
+    """Describe how many retrieved documents have no judgment, what happens to them, and whether scores differ."""
+    n_unjudged = len(rows) - int(is_judged.sum())
+    if not n_unjudged:
+        return []
+    found = f"{n_unjudged:,} of {len(rows):,} retrieved documents ({n_unjudged / len(rows):.1%}) have no judgment and"
+    details = ""
+    n_queries = rows[QUERY].n_unique() - rows.filter(is_judged)[QUERY].n_unique()
+    if n_queries:
+        details += f" Queries without a judgment: {n_queries:,}."
+    n_negative = len(rows.join(qrels.filter(pl.col("grade") < 0), on=KEY, how="semi"))
+    if n_negative:
+        details += f" Documents with a negative grade, which means not judged: {n_negative:,}."
+    if files.unjudged == "irrelevant":
+        return [f"{found} count as irrelevant.{details}"]
+    choice = assignment("unjudged", "irrelevant")
+    omitted = f"{found} are omitted; {choice} counts them as irrelevant.{details}"
+    score = rows["score"].to_numpy()
+    judged = is_judged.to_numpy()
+    differences = describe_omitted_scores(score[~judged], score[judged])
+    return [omitted, *(differences or ["Results hold for judged documents only."])]
+
+
+def _describe_relevant(
+    files: TrecFiles, labelled: pl.DataFrame, qrels: pl.DataFrame, relevant_from: int | None
+) -> list[str]:
+    """Describe how many documents are relevant, and how many relevant documents the run does not have."""
+    lowest = 1 if relevant_from is None else relevant_from
+    n_relevant = int((labelled["grade"] >= lowest).sum())
+    notes = [f"{n_relevant:,} of {len(labelled):,} documents are relevant (grade {lowest} or more)."]
+    relevant = qrels.filter(pl.col("grade") >= lowest).join(labelled, on=QUERY, how="semi")
+    n_missing = len(relevant.join(labelled, on=KEY, how="anti"))
+    if n_missing:
+        notes.append(
+            f"{n_missing:,} of {len(relevant):,} relevant documents of these queries are not in {files.run}: a recall "
+            "counts retrieved documents only."
+        )
+    return notes

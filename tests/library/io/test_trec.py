@@ -1,0 +1,185 @@
+"""Runs and judgments of TREC are read whatever their spacing and order, and nobody's judgment is made up."""
+
+import gzip
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relmap import cli
+from relmap.io.reading import TrecFiles
+from relmap.io.trec import JudgedRun, open_run, read_judged_run
+
+RUN = ["7 Q0 a 1 3.5 bm25", "7 Q0 b 2 2.5 bm25", "7 Q0 c 3 1.5 bm25", "8 Q0 a 1 -4e-1 bm25", "9 Q0 z 1 0 bm25"]
+QRELS = ["7 0 a 3", "7 0 b 1", "7 0 x 2", "7 0 c -1", "8 0 a 0", "8 0 b 3", "10 0 z 3"]
+
+
+def read(folder, run=RUN, qrels=QRELS, *, all_grades=False, **options) -> JudgedRun:
+    (folder / "my.run").write_text("\n".join(run) + "\n")
+    (folder / "qrels.txt").write_text("\n".join(qrels) + "\n")
+    files = TrecFiles(folder / "my.run", folder / "qrels.txt", **options)
+    return read_judged_run(files, all_grades=all_grades)
+
+
+def labels_of(judged: JudgedRun) -> dict[tuple[str, str], object]:
+    return {(row["query"], row["document"]): row["label"] for row in judged.rows.frame.iter_rows(named=True)}
+
+
+def test_grades_from_the_lowest_relevant_one_on_are_relevant(tmp_path):
+    expected = {("7", "a"): "relevant", ("7", "b"): "irrelevant", ("8", "a"): "irrelevant"}
+    assert labels_of(read(tmp_path, relevant_from=2)) == expected
+    assert labels_of(read(tmp_path, relevant_from=1)) == expected | {("7", "b"): "relevant"}
+
+
+def test_grades_can_be_the_labels(tmp_path):
+    judged = read(tmp_path, all_grades=True)
+    assert labels_of(judged) == {("7", "a"): 3, ("7", "b"): 1, ("8", "a"): 0}
+    assert judged.rows.reading.positive is None
+
+
+def test_grades_0_and_1_need_no_option(tmp_path):
+    judged = read(tmp_path, qrels=["7 0 a 1", "7 0 b 0"])
+    assert labels_of(judged) == {("7", "a"): "relevant", ("7", "b"): "irrelevant"}
+    assert judged.rows.reading.positive == "relevant"
+
+
+def test_scores_are_those_of_the_run(tmp_path):
+    frame = read(tmp_path, relevant_from=2).rows.frame
+    assert frame.select("query", "document", "score").rows() == [("7", "a", 3.5), ("7", "b", 2.5), ("8", "a", -0.4)]
+
+
+def test_documents_without_a_judgment_are_counted_and_omitted_or_irrelevant_on_request(tmp_path):
+    omitted = read(tmp_path, relevant_from=2)
+    assert omitted.notes[0].startswith(
+        "2 of 5 retrieved documents (40.0%) have no judgment and are omitted; --unjudged"
+    )
+    counted = read(tmp_path, relevant_from=2, unjudged="irrelevant")
+    assert labels_of(counted) == labels_of(omitted) | {("7", "c"): "irrelevant", ("9", "z"): "irrelevant"}
+    assert "count as irrelevant" in counted.notes[0]
+    for judged in (omitted, counted):
+        assert (
+            "Queries without a judgment: 1. Documents with a negative grade, which means not judged: 1"
+            in judged.notes[0]
+        )
+
+
+def test_a_fully_judged_run_has_no_note_on_judgments(tmp_path):
+    judged = read(tmp_path, run=RUN[:2], qrels=QRELS[:2], relevant_from=2)
+    assert judged.notes == ["1 of 2 documents are relevant (grade 2 or more)."]
+
+
+def test_other_scores_of_documents_without_a_judgment_are_reported(tmp_path):
+    run = [f"1 Q0 d{k} {k} {-k} t" for k in range(100)]
+    qrels = [f"1 0 d{k} {k % 2}" for k in range(40)]
+    assert any("clearly other scores" in note for note in read(tmp_path, run, qrels).notes)
+    qrels = [f"1 0 d{k} {k % 4 // 2}" for k in range(0, 100, 2)]
+    assert "Results hold for judged documents only." in read(tmp_path, run, qrels).notes
+
+
+def test_relevant_documents_that_are_not_retrieved_are_counted(tmp_path):
+    """Document x of query 7 and b of query 8; query 10 is not in the run."""
+    assert read(tmp_path, relevant_from=2).notes[-1].startswith("2 of 3 relevant documents of these queries are not in")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: text.replace(" ", "\t").encode(),
+        lambda text: text.replace(" ", "   ").encode(),
+        lambda text: text.replace("\n", " \r\n").encode(),
+        lambda text: ("\ufeff" + text + "\n\n").encode(),
+        lambda text: (text + text).encode(),  # as if files were joined
+    ],
+)
+def test_spacing_line_ends_blank_and_repeated_lines_do_not_matter(write, tmp_path):
+    expected = read(tmp_path, relevant_from=2)
+    for name in ("my.run", "qrels.txt"):
+        path = tmp_path / name
+        path.write_bytes(write(path.read_text()))
+    judged = read_judged_run(TrecFiles(tmp_path / "my.run", tmp_path / "qrels.txt", 2))
+    assert judged.rows.frame.equals(expected.rows.frame)
+    assert judged.notes == expected.notes
+
+
+def test_gzipped_files_are_read(tmp_path):
+    expected = read(tmp_path, relevant_from=2)
+    for name in ("my.run", "qrels.txt"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    judged = read_judged_run(TrecFiles(tmp_path / "my.run.gz", tmp_path / "qrels.txt.gz", 2))
+    assert judged.rows.frame.equals(expected.rows.frame)
+
+
+IDS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=4)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+DOCUMENTS = st.dictionaries(st.tuples(IDS, IDS), st.tuples(SCORES, st.integers(0, 3) | st.none()), min_size=2)
+
+
+@given(documents=DOCUMENTS, random=st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_the_order_of_lines_does_not_matter_and_no_number_changes(documents, random, tmp_path_factory):
+    (first, (score, _)), (second, (other, _)), *rest = documents.items()
+    documents = {first: (score, 0), second: (other, 2), **dict(rest)}  # both labels occur
+    run = [f"{query} Q0 {name} 1 {score!r} t" for (query, name), (score, _) in documents.items()]
+    qrels = [f"{query} 0 {name} {grade}" for (query, name), (_, grade) in documents.items() if grade is not None]
+    folder = tmp_path_factory.mktemp("trec")
+    judged = read(folder, run, qrels, relevant_from=2)
+    random.shuffle(run)
+    random.shuffle(qrels)
+    shuffled = read(folder, run, qrels, relevant_from=2)
+
+    assert shuffled.rows.frame.equals(judged.rows.frame)
+    assert shuffled.rows.sha256 == judged.rows.sha256
+    assert shuffled.notes == judged.notes
+    found = {(query, name): (score, grade) for query, name, score, grade, _ in judged.rows.frame.rows()}
+    assert found == {key: value for key, value in documents.items() if value[1] is not None}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Make a run of 60 queries with 20 documents, its judgments, and the same rows as a csv file."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    grade = rng.integers(0, 4, (60, 20))
+    score = (2 * grade + rng.normal(size=grade.shape)).round(3)
+    rows = [(f"q{i}", f"d{j}", score[i, j], grade[i, j]) for i in range(60) for j in range(20)]
+    (tmp_path / "my.run").write_text("".join(f"{query} Q0 {name} 1 {score} t\n" for query, name, score, _ in rows))
+    (tmp_path / "qrels.txt").write_text("".join(f"{query} 0 {name} {grade}\n" for query, name, _, grade in rows))
+    frame = pl.DataFrame(rows, schema=["query", "document", "score", "grade"], orient="row").sort("query", "document")
+    label = pl.when(pl.col("grade") >= 2).then(pl.lit("relevant")).otherwise(pl.lit("irrelevant"))
+    frame.with_columns(label=label).write_csv("rows.csv")
+    return tmp_path
+
+
+def run_command(text: str) -> list[str]:
+    return cli.app(text.split(), standalone_mode=False)
+
+
+JUDGED_RUN = "--run my.run --qrels qrels.txt --relevant-from 2"
+SAME_ROWS = "--predictions rows.csv --score score --positive relevant --group query"
+
+
+def test_thresholds_of_a_run_are_those_of_its_rows_grouped_by_query(folder):
+    of_run = run_command(f"thresholds {JUDGED_RUN} --precision 0.8 --out of_run.json")
+    of_rows = run_command(f"thresholds {SAME_ROWS} --precision 0.8 --out of_rows.json")
+    assert of_run == of_rows
+    assert of_run[0].startswith("Threshold ")
+    assert (folder / "of_run.json").read_text().replace("my.run", "rows.csv") == (folder / "of_rows.json").read_text()
+
+
+def test_a_map_of_a_run_scores_the_next_run(folder):
+    printed = run_command(f"fit {JUDGED_RUN} --score score --border 3 --out map.json")
+    assert "relmap apply --map map.json --run FILE --out FILE" in printed[-1]
+    of_rows = run_command(f"fit {SAME_ROWS} --border 3 --out of_rows.json")
+    assert printed[:-1] == of_rows[:-1]
+    run_command("apply --map map.json --run my.run --out routed.csv")
+    routed = pl.read_csv("routed.csv")
+    assert routed.columns[:3] == ["query", "document", "score"]
+    np.testing.assert_array_equal(routed["score"], open_run(folder / "my.run").frame["score"])
+    assert routed["decision_name"].to_list() == ["relevant" if score > 3 else "irrelevant" for score in routed["score"]]
+    evaluated = run_command(f"evaluate --map map.json {JUDGED_RUN} --out evaluated.json")
+    of_rows = run_command("evaluate --map map.json --predictions rows.csv --group query --out rows.json")
+    assert [line.replace("my.run", "rows.csv") for line in evaluated] == of_rows
+    run_command(f"thresholds --map map.json {JUDGED_RUN} --target-accuracy 0.8 --out cuts.json")
+    run_command("apply --map map.json --run my.run --cuts cuts.json --out routed_by_cuts.csv")
