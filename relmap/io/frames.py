@@ -388,6 +388,8 @@ def read_array(
     Raises:
         InputError: `data` is not an array of numbers, or may contain logits or probabilities.
     """
+    if hasattr(data, "to_polars"):  # such as a dataset of Hugging Face
+        raise InputError(f"X is of the type {type(data).__name__}; give the frame X.to_polars()")
     data = detach(data)
     try:
         values = np.asarray(data)

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -91,6 +92,11 @@ def test_arrays_are_probabilities_or_logits(data, kind, expected_kind, expected)
         ),
         (["a"], "auto", "X is of the type list; give an array of numbers, or a frame"),
         (object(), "auto", "X is of the type object; give an array of numbers, or a frame"),
+        (  # such as a dataset of Hugging Face
+            SimpleNamespace(to_polars=None),
+            "auto",
+            "X is of the type SimpleNamespace; give the frame X.to_polars()",
+        ),
         *(
             (
                 np.zeros(shape),
