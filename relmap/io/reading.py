@@ -30,6 +30,7 @@ COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often h
     "probability": ("probability", "prob", "proba", "p", "y_prob"),
     "score": ("score", "relevance_score"),
 }
+N_RUN_FIELDS = 6  # of a line of a run of TREC; the second is Q0
 WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
@@ -406,7 +407,10 @@ def advise_header(names: Sequence[str], file: str = "") -> str:
             "; only the first sheet is read, and its first row must have a name for each column: move the sheet to the "
             "front, delete rows above the names, and separate merged cells"
         )
-    if len(names) == 1 and len(names[0].split()) > 1:
+    fields = " ".join(names).split()
+    if len(fields) == N_RUN_FIELDS and fields[1] == "Q0":
+        return f"; it looks like a run of TREC: give {assignments({'run': 'RUN', 'qrels': 'QRELS'})}"
+    if len(names) == 1 and len(fields) > 1:
         return (
             "; if the columns are separated by spaces, separate them by commas or tabs, below a line with their names"
         )

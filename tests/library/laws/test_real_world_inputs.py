@@ -517,8 +517,10 @@ def test_ratings_are_words_of_confidence_and_no_percentages(suffix, tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "expected"),
     [
-        (b"q0 Q0 d0 1 11.5 mine\nq0 Q0 d1 2 11.4 mine\n", "p.csv", "separated by spaces"),
-        (b"q0 Q0 d0 1 11.5 mine\n", "p.trec", "separated by spaces"),
+        (b"q0 Q0 d0 1 11.5 mine\nq0 Q0 d1 2 11.4 mine\n", "p.csv", "a run of TREC: give --run RUN --qrels QRELS"),
+        (b"q0 Q0 d0 1 11.5 mine\n", "p.trec", "a run of TREC: give --run RUN --qrels QRELS"),
+        (b"q0\tQ0\td0\t1\t11.5\tmine\n", "p.run", "a run of TREC: give --run RUN --qrels QRELS"),
+        (b"q0 0 d0 1\n", "qrels.txt", "separated by spaces"),
         (b"q0\tQ0\td0\t1\t11.5\nq0\tQ0\td1\t2\t11.4\n", "p.tsv", "add a line with the names of the columns"),
         (b'{"decision": 0, "confidence": NaN}\n', "p.jsonl", "line 1 has NaN, which is not JSON; write null"),
         (b'{"logits": [-Infinity, 0]}\n', "p.jsonl", "line 1 has -Infinity, which is not JSON; write -9999"),
