@@ -304,6 +304,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the files to write
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
 with_trec_options = options_from_fields(TrecFiles, "trec")
+with_run_option = options_from_fields(TrecFiles, "trec", without=("qrels", "relevant_from", "unjudged"))
 
 
 @app.command(cls=CommandWithNames)
@@ -386,7 +387,7 @@ def report(
 
 @app.command(cls=CommandWithNames)
 @with_column_options
-@options_from_fields(TrecFiles, "trec", without=("qrels", "relevant_from", "unjudged"))
+@with_run_option
 def apply(
     map_file: MapFile,
     out: Annotated[Path, typer.Option(help="File for the scored rows, in any format that can be read.")],
@@ -509,9 +510,10 @@ def evaluate(
 
 @app.command(cls=CommandWithNames)
 @with_column_options
+@with_run_option
 def watch(
     map_file: MapFile,
-    predictions: Predictions,
+    predictions: PredictionsOrRun = None,
     group: Group = None,
     out: Out = None,
     force: Force = False,
@@ -521,29 +523,30 @@ def watch(
     fail_on_change: Annotated[
         bool, typer.Option("--fail-on-change", help="Exit with status 3 if the rows differ from the fit, for scripts.")
     ] = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Test, without labels, whether new rows are distributed like the rows of the fit."""
     from relmap.evaluation.watch import watch_file
     from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
-    from relmap.io.files import open_predictions
     from relmap.maps.document import load_map
 
     for path in (out, figure):
-        check_output_path(path, map_file, predictions)
+        check_output_path(path, map_file, *_input_files(predictions, trec))
         check_new_file(path, force=force)
     if figure is not None:
         check_suffix(figure, ".svg")
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
-    result = watch_file(document, open_predictions(predictions, reading), group)
+    file = _open(predictions, trec, reading, is_labelled=False)
+    result = watch_file(document, file, _group_of(trec, group))
     if figure is not None:
         with needs_extra("report"):
             from relmap.report.watch import shares_svg
 
         write_text(figure, shares_svg(result, document.shown_names))
     if out is not None:
-        write_json_output({"map": map_file.name, "predictions": predictions.name, **result.as_json()}, out)
+        write_json_output({"map": map_file.name, "predictions": file.path.name, **result.as_json()}, out)
     lines = print_lines(result.describe(document.shown_names))
     if fail_on_change and result.changed:
         raise typer.Exit(DRIFT_STATUS)

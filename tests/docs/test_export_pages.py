@@ -45,11 +45,17 @@ PROMPTFOO_RESULT = record(
     failureReason={"enum": [0, 1, 2]},
     namedScores={"type": "object"},
     latencyMs=NUMBER,
-    gradingResult=record(**GRADE, componentResults=array(record(**GRADE, assertion=record(type=TEXT)))),
+    gradingResult={
+        "anyOf": [
+            {"type": "null"},  # after an error
+            record(**GRADE, componentResults=array(record(**GRADE, assertion=record(type=TEXT)))),
+        ]
+    },
 )
-DEEPEVAL_METRIC = record(
-    name=TEXT, threshold=NUMBER, success=TRUTH, score=NUMBER, reason=TEXT, strictMode=TRUTH, evaluationModel=TEXT
-)
+DEEPEVAL_METRIC = {
+    **record(name=TEXT, threshold=NUMBER, success=TRUTH, strictMode=TRUTH),
+    "anyOf": [record(score=NUMBER, reason=TEXT, evaluationModel=TEXT), record(error=TEXT)],
+}
 CHOICE = record(
     id=TEXT,
     from_name=TEXT,
@@ -157,7 +163,8 @@ def test_csv_files_have_the_documented_columns(name, folder):
 def test_sources_of_langfuse_and_types_of_promptfoo_are_the_documented_ones(folder):
     assert set(pl.read_csv(folder / "scores.csv")["source"]) == {"EVAL", "ANNOTATION"}
     results = json.loads((folder / "results.json").read_text())["results"]["results"]
-    parts = [part for result in results for part in result["gradingResult"]["componentResults"]]
+    graded = [result["gradingResult"] for result in results if result["gradingResult"]]
+    parts = [part for grading in graded for part in grading["componentResults"]]
     assert {part["assertion"]["type"] for part in parts} == {"llm-rubric", "human"}
 
 

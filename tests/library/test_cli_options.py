@@ -42,6 +42,7 @@ TREC_OPTIONS_OF = {
     "evaluate": TREC_OPTIONS,
     "thresholds": TREC_OPTIONS,
     "apply": {"run"},
+    "watch": {"run"},
 }
 OMITTED_READING_OPTIONS = {
     "apply": {"label", "id", "drop_unlabelled"},
@@ -131,7 +132,7 @@ REQUIRED = {
     "apply": {"map_file", "out"},
     "label": {"map_file", "predictions", "out", "rows"},
     "evaluate": {"map_file"},
-    "watch": {"map_file", "predictions"},
+    "watch": {"map_file"},
     "thresholds": set(),
     "sql": {"map_file"},
     "demo": set(),

@@ -183,3 +183,5 @@ def test_a_map_of_a_run_scores_the_next_run(folder):
     assert [line.replace("my.run", "rows.csv") for line in evaluated] == of_rows
     run_command(f"thresholds --map map.json {JUDGED_RUN} --target-accuracy 0.8 --out cuts.json")
     run_command("apply --map map.json --run my.run --cuts cuts.json --out routed_by_cuts.csv")
+    of_run = run_command("watch --map map.json --run my.run")
+    assert of_run == run_command("watch --map map.json --predictions rows.csv --group query")
