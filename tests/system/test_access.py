@@ -199,10 +199,16 @@ def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
     assert status_for_other_user(served.address) == "401"
     secret = served.project / "data/.state/secret"
     assert secret.stat().st_mode & 0o777 == 0o600
-    for folder in takewhile(lambda above: above != Path(tempfile.gettempdir()), secret.parents):
-        folder.chmod(0o755)  # so that it is the file itself that is shut
-    assert run_as_other_user(READ.format(path=str(secret))) == "refused"
-    assert run_as_other_user(READ.format(path=str(served.project / "params.yaml"))) != "refused"
+    above = [*takewhile(lambda folder: folder != Path(tempfile.gettempdir()), secret.parents)]
+    modes = [folder.stat().st_mode for folder in above]
+    try:
+        for folder in above:
+            folder.chmod(0o755)  # so that it is the file itself that is shut
+        assert run_as_other_user(READ.format(path=str(secret))) == "refused"
+        assert run_as_other_user(READ.format(path=str(served.project / "params.yaml"))) != "refused"
+    finally:
+        for folder, mode in zip(above, modes, strict=True):
+            folder.chmod(mode)
     assert served.secret not in served.log.read_text()
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not any(served.secret in line for line in lines)  # everybody may read command lines
