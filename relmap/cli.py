@@ -24,6 +24,7 @@ from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
 
 if TYPE_CHECKING:
     from relmap.io.files import Predictions as PredictionFile
+    from relmap.routing.score_thresholds import GradeThresholds, ScoreThresholds
 
 COLUMNS_PANEL = "How the file is read"
 FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
@@ -135,6 +136,7 @@ def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.P
         spellings = [field.name]
         if field.name in FORMER_NAMES:
             spellings.append(FORMER_NAMES[field.name])
+        is_text = bool(text.example) or str in get_args(kinds[field.name])
         option = typer.Option(
             *[f"--{spelling.replace('_', '-')}" for spelling in spellings],
             help=text.help,
@@ -148,7 +150,7 @@ def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.P
                 field.name,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=None if text.example else field.default,
-                annotation=ANNOTATED[str | None if text.example else kinds[field.name], option],
+                annotation=ANNOTATED[str | None if is_text else kinds[field.name], option],
             )
         )
     return options
@@ -376,7 +378,8 @@ def report(
     with needs_extra("report"):
         from relmap.report.page import render_map_page
 
-    assessment = MapAssessment.from_predictions(document, file)
+    read_as_fitted = replace(file, reading=reading.completed_by(document.reading))
+    assessment = MapAssessment.from_predictions(document, read_as_fitted)
     text = render_map_page(assessment, summary, map_file)
     save_map(document, map_file)
     write_text(out, text)
@@ -587,6 +590,14 @@ def thresholds(
             rich_help_panel=MAP_PANEL,
         ),
     ] = None,
+    only_label: Annotated[
+        str | None,
+        typer.Option(
+            help="Label whose decisions alone must have the target accuracy; needs fewer rows than a target for all. "
+            "--label means the same if it is a label of the map and no column.",
+            rich_help_panel=MAP_PANEL,
+        ),
+    ] = None,
     precision: Annotated[
         float | None, typer.Option(help="Precision to guarantee above the threshold.", rich_help_panel=SCORE_PANEL)
     ] = None,
@@ -597,6 +608,14 @@ def thresholds(
         float | None,
         typer.Option(
             help="Share of true negatives to guarantee below the threshold (negative predictive value).",
+            rich_help_panel=SCORE_PANEL,
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of grades in ascending order, such as 0,1,2,3: thresholds at each border, for at least this "
+            "grade (default without --positive: the whole numbers in the file).",
             rich_help_panel=SCORE_PANEL,
         ),
     ] = None,
@@ -621,7 +640,7 @@ def thresholds(
     from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.document import load_map
-    from relmap.routing.choose import choose_cut
+    from relmap.routing.choose import choose_cut, find_label
 
     check_new_file(out, force=force)
     check_new_file(figure, force=force)
@@ -634,19 +653,23 @@ def thresholds(
         "cost_error": cost_error,
         "cost_review": cost_review,
         "cut": cut,
+        "only_label": only_label,
     }
     if map_file is None:
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         check_output_path(out, *inputs)
+        names = split_names("labels", labels, "0,1,2,3", 2)
         return _score_thresholds(
-            _open(predictions, trec, reading), score_targets, confidence_level, seed, group, figure, out
+            _open(predictions, trec, reading), score_targets, names, confidence_level, seed, group, figure, out
         )
-    score_options = score_targets | {"figure": figure}
-    score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
-    _refuse_options(score_options, f"is for thresholds on a score, without a map; {score_example}")
+    _refuse_score_options(score_targets, labels, figure)
     check_output_path(out, map_file, *inputs)
     document = load_map(map_file)
+    is_label = only_label is None and reading.label is not None and find_label(document, reading.label) is not None
+    if is_label and reading.label not in _open(predictions, trec, DEFAULT_READING).schema.names:
+        only_label = reading.label
+        reading = replace(reading, label=None)
     reading = reading.completed_by(document.reading)
     file = _open(predictions, trec, reading)
     assessment = MapAssessment.from_predictions(document, file, group)
@@ -658,6 +681,7 @@ def thresholds(
         cost_error=cost_error,
         cost_review=cost_review,
         cut=cut,
+        only_label=only_label,
     )
     write_json_output({"predictions": file.path.name, "map": map_file.name} | cuts.to_dict(), out)
     return print_summary(cuts.notes, cuts.lines, cuts.details, verbose=verbose)
@@ -698,9 +722,22 @@ def _refuse_options(options: Mapping[str, object], reason: str) -> None:
             raise InputError(f"{option(name)} {reason}")
 
 
+def _refuse_score_options(targets: Mapping[str, float | None], labels: str | None, figure: Path | None) -> None:
+    """Raise InputError if an option of thresholds on a score is given with a map; the message names the right one."""
+    on_score = f"for a threshold on a score, omit {option('map_file')}, and name the column with {option('score')}"
+    if targets["precision"] is not None:
+        example = assignments({"target_accuracy": targets["precision"], "only_label": "LABEL"})
+        raise InputError(
+            f"with a map, the precision of a label is the accuracy of its decisions: give {example} instead of "
+            f"{option('precision')}; {on_score}"
+        )
+    _refuse_options({**targets, "labels": labels, "figure": figure}, f"is not possible with a map; {on_score}")
+
+
 def _score_thresholds(
     file: "PredictionFile",
     targets: Mapping[str, float | None],
+    labels: tuple[str, ...] | None,
     confidence_level: float,
     seed: int,
     group: str | None,
@@ -709,29 +746,41 @@ def _score_thresholds(
 ) -> list[str]:
     """Find thresholds on a score without a map, and write the JSON and the figure."""
     from relmap.io.atomic import check_output_path, check_suffix, write_text
-    from relmap.routing.score_thresholds import find_score_thresholds, read_score
+    from relmap.routing.score_thresholds import find_grade_thresholds, find_score_thresholds, read_score
 
     check_output_path(out, file.path)
     if all(target is None for target in targets.values()):
         example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
         raise InputError(f"give {option('map_file')}, or a target for a score: {example}")
-    if file.reading.positive is None:
-        raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
         inputs = [file.path] if out is None else [file.path, out]
         check_output_path(figure, *inputs)
         check_suffix(figure, ".svg")
-    score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
-    found = find_score_thresholds(
-        score,
-        positive,
-        groups=groups,
-        precision=targets["precision"],
-        recall=targets["recall"],
-        npv=targets["npv"],
-        confidence_level=confidence_level,
-        seed=seed,
-    )
+    rows = read_score(file, labels=labels, group=group)
+    found: ScoreThresholds | GradeThresholds
+    if rows.names is None:
+        found = find_score_thresholds(
+            rows.score,
+            rows.grade == 1,
+            groups=rows.groups,
+            precision=targets["precision"],
+            recall=targets["recall"],
+            npv=targets["npv"],
+            confidence_level=confidence_level,
+            seed=seed,
+        )
+    else:
+        found = find_grade_thresholds(
+            rows.score,
+            rows.grade,
+            rows.names,
+            groups=rows.groups,
+            precision=targets["precision"],
+            recall=targets["recall"],
+            npv=targets["npv"],
+            confidence_level=confidence_level,
+            seed=seed,
+        )
     figure_lines = []
     if figure is not None:
         with needs_extra("report"):
@@ -743,12 +792,10 @@ def _score_thresholds(
         "predictions": file.path.name,
         "score": file.reading.score or file.reading.probability,
         "positive": file.reading.positive,
-        **found.to_dict(),
+        **found.to_dict(with_curves=out is not None),  # up to 400 points, too long for a terminal
     }
-    if out is None:
-        del content["curve"]  # up to 400 points, too long for a terminal
     write_json_output(content, out)
-    return print_lines([*notes, *found.describe(), *figure_lines])
+    return print_lines([*rows.notes, *found.describe(), *figure_lines])
 
 
 @app.command(cls=CommandWithNames)

@@ -154,8 +154,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             `p_0`, `p_1`, ...
         logits: Columns with the logits, given in the same ways.
         probability: Column with the probability of one of two labels.
-        score_column: Column with the scores of a ranker; scores above `border` decide for one of two labels.
-        border: Score above which the positive label is decided.
+        score_column: Column with the scores of a ranker; scores above `border` decide for one of two labels, or for a
+            higher grade.
+        border: Score above which the positive label is decided. For more than two labels, which are in ascending order,
+            a list with a border for each but the lowest; None for borders with which each label is decided as often as
+            it is the true label.
         positive: Label of `probability` or `score_column`; None for the second.
         label: Column of the true label.
         decision: Column of the decided label.
@@ -205,7 +208,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         logits: str | Sequence[str] | None = None,
         probability: str | None = None,
         score_column: str | None = None,
-        border: float | None = None,
+        border: float | Sequence[float] | None = None,
         positive: object = None,
         label: str | None = None,
         decision: str | None = None,
@@ -278,12 +281,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             training = self._training_predictions(X, truth, groups)
         else:
             training = self._cross_validated_predictions(X, truth, groups)
-        self.fitted_rows_: FramePredictions | None = training.rows
         if is_frame(training.predicted):
             self.arrays_ = None if self.arrays == "auto" else self.arrays
         else:
             self.arrays_ = training.rows.frame.columns[0]
         self.document_: MapDocument
+        self.fitted_rows_: FramePredictions | None
         self.summary_: FitSummary
         options = FitOptions(
             calibrator=self.calibrator,
@@ -298,6 +301,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         )
         fitted = fit_map(training.rows, options)
         self.document_ = fitted.document
+        read_as_fitted = training.rows.reading.completed_by(self.document_.reading)
+        self.fitted_rows_ = replace(training.rows, reading=read_as_fitted)
         self.summary_ = describe_fit(fitted)
         if self.classifier is None and not is_frame(X):
             self.n_features_in_ = self.document_.n_labels
@@ -543,6 +548,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
+        only_label: object = None,
     ) -> "Cuts":
         """Find a cut on the reliability, or validate one that was chosen without these rows.
 
@@ -558,6 +564,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cost_error: Cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
             cut: Cut to validate; the result has the accuracy at or above it, and the lower bound of this accuracy.
+            only_label: Label whose decisions alone must have the target accuracy, at the whole confidence level; with
+                `cuts`, `apply` then sends the decisions for other labels to review.
 
         Returns:
             The cut, in sentences and numbers. `apply` accepts it as `cuts`.
@@ -593,6 +601,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cost_error=cost_error,
             cost_review=cost_review,
             cut=cut,
+            only_label=only_label,
         )
 
     @with_python_names
@@ -897,6 +906,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             if self.confidence is not None:
                 raise InputError("confidence_column is the former name of confidence; give only confidence")
             options["confidence"] = self.confidence_column
+        if np.ndim(self.border):  # type: ignore[arg-type]
+            options["border"] = ",".join(map(str, np.asarray(self.border).tolist()))
         if isinstance(self.confidence_words, Mapping):
             options["confidence_words"] = words_to_text(self.confidence_words)
         return options

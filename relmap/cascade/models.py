@@ -79,8 +79,6 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
         given[field] = value
     if "percent" in given:
         given["percent"] = _parse_truth(given["percent"])
-    if "border" in given:
-        given["border"] = parse_number(given["border"], "border")
     return name, given
 
 

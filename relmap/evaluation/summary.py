@@ -59,16 +59,21 @@ class Cuts(Summary):
     """Minimum reliability of decisions that can be used automatically."""
 
     def __repr__(self) -> str:
-        overall = self.numbers["overall"]
-        if overall["cut"] is None:
-            return "Cuts(cut=None)"
-        numbers = [f"cut={overall['cut']}", f"coverage={overall['coverage']:.4g}"]
-        if overall["accuracy"] is not None:
-            numbers.append(f"accuracy={overall['accuracy']:.4g}")
+        estimate = self.numbers["overall"]
+        numbers = []
+        if self.numbers.get("only_label") is not None:
+            (estimate,) = self.numbers["labels"]
+            numbers.append(f"only_label={estimate['label']}")
+        numbers.append(f"cut={estimate['cut']}")
+        if estimate["cut"] is None:
+            return f"Cuts({', '.join(numbers)})"
+        numbers.append(f"coverage={estimate['coverage']:.4g}")
+        if estimate["accuracy"] is not None:
+            numbers.append(f"accuracy={estimate['accuracy']:.4g}")
         return f"Cuts({', '.join(numbers)})"
 
     @property
     def cut(self) -> float | None:
-        """Cut for all decisions, which `apply` accepts; None if none was found."""
+        """Cut for all decisions, which `apply` accepts; None if there is none, such as with a target for one label."""
         cut: float | None = self.numbers["overall"]["cut"]
         return cut

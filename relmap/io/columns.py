@@ -359,6 +359,28 @@ def find_label_names(frame: pl.DataFrame, columns: Sequence[str | None]) -> list
     return _sort_names([*_count_names(pl.concat(series))]) if series else []
 
 
+def find_grade_names(column: pl.Series, rows: FileRows) -> tuple[str, ...]:
+    """Find the names of grades in a column of labels, in ascending order.
+
+    Args:
+        column: The labels.
+        rows: The rows of the column, for messages.
+
+    Returns:
+        Whole numbers, without codes for a missing label such as -1; if they are fewer than three, they are two labels.
+
+    Raises:
+        InputError: The labels are not whole numbers, so that their order is not known.
+    """
+    names = _sort_names([*_count_names(column)])
+    if not are_whole_numbers(names):
+        raise InputError(
+            f"{rows.file}: {column.name} has the labels {join_names(names)}; give them in ascending order: "
+            f"{assignment('labels', 'LOWEST,...,HIGHEST')}"
+        )
+    return tuple(name for name in names if not looks_unjudged(name) or (name.isdigit() and str(int(name) - 1) in names))
+
+
 def _count_names(column: pl.Series) -> dict[str, int]:
     """Count the rows of each name in a column of labels, without missing values; empty for a column of lists."""
     if column.dtype.is_nested():

@@ -129,7 +129,7 @@ def check_label_order(
     accuracy = f"{found.accuracy:.1%}"
     better_accuracy = f"{found.better_accuracy:.1%}"
     accept = assignment("accept_label_order", True)
-    if layout.kind in ("probability", "score"):
+    if layout.is_of_one_label:
         positive = shown[1 - positive_label(layout.reading, names)]
         raise InputError(
             f"{file}: {layout.columns[0]} may be the {layout.kind} of the other label: then {better_accuracy} of the "

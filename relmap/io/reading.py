@@ -9,6 +9,7 @@ probability or score of one of two labels.
 
 import csv
 import difflib
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -101,9 +102,15 @@ class Reading:
     probability: Annotated[str | None, "Column with the probability of one of two labels."] = None
     score: Annotated[
         str | None,
-        "Column with the scores of a ranker; scores above --border decide for the positive label.",
+        "Column with the scores of a ranker; scores above --border decide for the positive label, or for a higher "
+        "grade.",
     ] = None
-    border: Annotated[float | None, "Score above which the positive label is decided."] = None
+    border: Annotated[
+        str | float | None,
+        "Score above which the positive label is decided; for more than two labels in ascending order, a border for "
+        "each but the lowest, such as 0.5,1.5,2.5 (default of fit: each label is decided as often as it is the true "
+        "label).",
+    ] = None
     positive: Annotated[str | None, "Label that --probability or --score refers to (default: the second)."] = None
     id: Annotated[str | None, "Column that identifies fit rows later, if predictions repeat (default: id)."] = None
     drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
@@ -117,6 +124,14 @@ class Reading:
             raise InputError(
                 f"{option('border')} needs {option('score')}: {example} decides for the positive label if "
                 "the score is above 0"
+            )
+        borders = self.borders
+        if len(borders) == 1:  # an option is text
+            object.__setattr__(self, "border", borders[0])
+        if len(borders) > 1 and self.positive is not None:
+            raise InputError(
+                f"{option('positive')} is for two labels, and {option('border')} has {len(borders)} borders, for "
+                f"{len(borders) + 1} labels; omit {option('positive')}"
             )
         if self.positive is not None and self.probability is None and self.score is None:
             columns = f"{option('probability')} or {option('score')}"
@@ -166,11 +181,28 @@ class Reading:
                     "it, or fit the map again"
                 )
         remembered = dict(stored)
-        if any(name in given for name in PREDICTION_FIELDS):
+        if any(name in given and given[name] != stored.get(name) for name in PREDICTION_FIELDS):
             for name in (*PREDICTION_FIELDS, "border", "positive", "percent"):
                 remembered.pop(name, None)
         own = {"drop_unlabelled": self.drop_unlabelled, "id": self.id}
         return Reading(**{**remembered, **given, **own})  # type: ignore[arg-type]
+
+    @property
+    def borders(self) -> tuple[float, ...]:
+        """Borders of the score, not decreasing: one for each label but the lowest; empty if they are not given."""
+        if self.border is None:
+            return ()
+        try:
+            numbers = tuple(float(text) for text in str(self.border).split(","))
+        except ValueError:
+            numbers = (math.nan,)
+        if not all(map(math.isfinite, numbers)) or list(numbers) != sorted(numbers):
+            example = assignment("border", "0.5,1.5,2.5")
+            raise InputError(
+                f"{option('border')} is {self.border!r}; give a number, or for more than two labels numbers in "
+                f"ascending order, such as {example}"
+            )
+        return numbers
 
     @property
     def words(self) -> dict[str, float]:
@@ -271,7 +303,7 @@ class Layout:
     """Kind of the predictions of a file, and the names of the columns to read.
 
     Attributes:
-        kind: Kind of predictions; `probability` and `score` refer to one of two labels.
+        kind: Kind of predictions; `probability` refers to one of two labels, and so does a `score` with one border.
         columns: Columns of the predictions: one of lists, K of numbers, one of numbers, or none.
         decision: Column of the decision, if there is one.
         label: Column of the true label, if it is read.
@@ -287,6 +319,11 @@ class Layout:
     group: str | None
     weight: str | None = None
     reading: Reading = DEFAULT_READING
+
+    @property
+    def is_of_one_label(self) -> bool:
+        """Whether the predictions are the probability or the score of one of two labels."""
+        return self.kind == "probability" or (self.kind == "score" and len(self.reading.borders) < 2)
 
     @property
     def all_columns(self) -> list[str]:
@@ -490,7 +527,8 @@ def _check_reading(
         targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
         raise InputError(
             f"{option('score')} needs {option('border')}: {example} decides for the positive label if the "
-            f"score is above 0. Only `thresholds` with {targets}, without a map, needs no {option('border')}"
+            f"score is above 0. Only `thresholds` with {targets}, without a map, needs no {option('border')}, and "
+            f"`fit` with more than two labels"
         )
 
 

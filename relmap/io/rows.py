@@ -77,10 +77,7 @@ def read_rows(
     elif layout.kind != "decision_only":
         logits = _read_logits(frame, layout, rows, names)
         if n_labels is not None and logits.shape[1] != n_labels:
-            found = f"{logits.shape[1]} {layout.kind} in each row"
-            if layout.kind in ("probability", "score"):
-                found = f"the {layout.kind} of one of two labels"
-            raise InputError(f"{rows.file} has {found}, but there are {n_labels} labels; give one number for each")
+            raise InputError(_describe_width(layout, rows, logits.shape[1], n_labels))
         n_labels = logits.shape[1]
     assert n_labels is not None
     advice = partial(_advise_names, frame, layout, n_labels)
@@ -93,7 +90,8 @@ def read_rows(
     if decision is None:
         assert logits is not None
         decision = decide(logits)
-        if layout.kind == "score":  # a score at the border means the negative label, but `decide` returns label 0
+        # a score at the border of two labels means the negative label, but `decide` returns label 0
+        if layout.kind == "score" and layout.is_of_one_label:
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
     elif label is not None:
         _reject_unrelated_labels(frame, layout, rows, decision, label)
@@ -107,6 +105,18 @@ def read_rows(
         group=_read_groups(frame, layout, rows),
         weight=_read_weights(frame, layout, rows),
     )
+
+
+def _describe_width(layout: Layout, rows: FileRows, n_numbers: int, n_labels: int) -> str:
+    """Describe predictions for another number of labels than there are."""
+    if layout.kind == "score" and not layout.is_of_one_label:
+        return (
+            f"{option('border')} has {n_numbers - 1} borders, for {n_numbers} labels, but there are {n_labels} labels; "
+            "give a border for each label but the lowest"
+        )
+    found = f"the {layout.kind} of one of two labels" if layout.is_of_one_label else f"{n_numbers} {layout.kind}"
+    each = "" if layout.is_of_one_label else " in each row"
+    return f"{rows.file} has {found}{each}, but there are {n_labels} labels; give one number for each"
 
 
 def _reject_unrelated_labels(
@@ -177,8 +187,11 @@ def _separates(values: np.ndarray, is_positive: np.ndarray) -> bool:
 
 def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None) -> np.ndarray:
     """Read logits or log-probabilities, shape (n, K)."""
-    if layout.kind in ("probability", "score"):
+    if layout.is_of_one_label:
         return _read_binary_logits(frame, layout, rows, names)
+    if layout.kind == "score":
+        distance = _read_distances(frame[layout.columns[0]], layout.reading.borders, rows)
+        return np.column_stack([np.zeros(len(distance)), distance.cumsum(axis=1)])
     matrix = _read_matrix(frame, layout, rows)
     if layout.kind == "probabilities":
         return _log_probabilities(matrix, rows, percent=layout.reading.percent)
@@ -351,17 +364,30 @@ def _read_binary_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, nam
     column = frame[layout.columns[0]]
     reading = layout.reading
     if layout.kind == "score":
-        distance = read_numbers(column, rows) - (reading.border or 0)
-        rows.reject(
-            ~(np.abs(distance) <= MAX_LOGIT),
-            lambda row: f"{column.name} is {column[row]}; it must be finite, within ±{MAX_LOGIT:g}",
-        )
+        distance = _read_distances(column, reading.borders, rows)
         logits = np.column_stack([np.zeros(len(distance)), distance])
     else:
         probability = read_probabilities(column, rows, reading)
         both = np.column_stack([1 - probability, probability])
         logits = np.log(np.maximum(both, MIN_PROBABILITY))
     return logits if positive_label(reading, names) else np.ascontiguousarray(logits[:, ::-1])
+
+
+def _read_distances(column: pl.Series, borders: Sequence[float], rows: FileRows) -> np.ndarray:
+    """Read the distance of a score from each border, shape (n, number of borders).
+
+    The logit of a label minus that of the label below it is the distance from the border between the two
+    (adjacent-category logits). So the label with the largest logit is the number of borders below the score.
+
+    Returns:
+        The distances, positive above a border.
+    """
+    distance = read_numbers(column, rows)[:, None] - np.array(borders)
+    rows.reject(
+        ~(np.abs(distance) <= MAX_LOGIT).all(axis=1),
+        lambda row: f"{column.name} is {column[row]}; it must be finite, within ±{MAX_LOGIT:g}",
+    )
+    return np.asarray(distance)
 
 
 def positive_label(reading: Reading, names: Sequence[str] | None) -> int:

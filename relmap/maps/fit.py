@@ -29,6 +29,7 @@ from relmap.maps.held_out import compute_default_threshold, summarize_out_of_fol
 from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions
 from relmap.maps.score import ScoredDecisions
+from relmap.maps.score_borders import add_borders
 from relmap.maps.seen import summarize_fit_rows
 from relmap.projection.registry import DEFAULT_VARIANT, DEPLOYABLE_VARIANTS
 from relmap.settings import DEFAULTS, Settings
@@ -82,7 +83,9 @@ def fit_map(file: Predictions, options: FitOptions = DEFAULT_FIT_OPTIONS, settin
     group = options.group or ""
     if not group.isprintable():
         raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
+    file, border_notes = add_borders(file, options)
     labelled = read_labelled_rows(file, options)
+    labelled = labelled._replace(notes=[*labelled.notes, *border_notes])
     if options.protocol == "paper" and (options.signals or options.hold_out):
         raise InputError(
             "the paper's protocol splits the rows itself and supports no signals; omit "

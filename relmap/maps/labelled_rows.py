@@ -11,6 +11,7 @@ from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
     FileRows,
     count_labels,
+    find_grade_names,
     is_missing,
     reject_missing_labels,
 )
@@ -91,8 +92,12 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
     _check_signal_columns(file, layout, signals)
     id_column = file.reading.id or DEFAULT_ID_COLUMN
     frame, file_rows, notes = read_with_labels(file, layout, [*signals, id_column], names)
-    if names is None and layout.kind in ("probability", "score"):
+    if names is None and layout.is_of_one_label:
         names = find_two_label_names(frame, layout, file_rows)
+    elif names is None and layout.kind == "score":
+        names = find_grade_names(frame[str(layout.label)], file_rows)
+        if [*names] == [str(label) for label in range(len(names))]:
+            names = None
     stated_n_labels = len(names) if names else None
     if stated_n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         stated_n_labels = count_labels(frame, str(layout.decision), str(layout.label), file_rows)
@@ -189,8 +194,10 @@ def read_with_labels(
 
 def _count_predicted_labels(frame: pl.DataFrame, layout: Layout) -> int | None:
     """Return the number of labels that the predictions of the first row have; None if the columns do not show it."""
-    if layout.kind in ("probability", "score"):
+    if layout.is_of_one_label:
         return 2
+    if layout.kind == "score":
+        return len(layout.reading.borders) + 1
     if len(layout.columns) > 1:
         return len(layout.columns)
     if len(layout.columns) == 1 and isinstance(frame.schema[layout.columns[0]], pl.List | pl.Array):

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from relmap.errors import InputError, assignment
+from relmap.errors import InputError, assignment, option
 from relmap.evaluation.assessment import OUT_OF_FOLD_ORIGINS, MapAssessment
 from relmap.evaluation.summary import Cuts
+from relmap.io.columns import join_names, parse_label
+from relmap.maps.document import MapDocument
 from relmap.routing.costs import estimate_costs
 from relmap.routing.group_tests import RowGroups
 from relmap.routing.thresholds import (
@@ -29,6 +31,7 @@ def choose_cut(
     cost_error: float | None = None,
     cost_review: float | None = None,
     cut: float | None = None,
+    only_label: object = None,
 ) -> Cuts:
     """Find a cut on the reliability, or validate one that was chosen without these rows.
 
@@ -43,12 +46,14 @@ def choose_cut(
             expected cost according to the map, without a guarantee.
         cost_review: Cost of a review.
         cut: A cut to validate: the result has a lower bound of the accuracy of decisions at or above the cut.
+        only_label: Label, by name or number, whose decisions alone must have the target accuracy; None for all.
 
     Returns:
         The cut.
 
     Raises:
-        InputError: None or several of accuracy, coverage, costs and cut are given, or a value is out of range.
+        InputError: None or several of accuracy, coverage, costs and cut are given, a value is out of range, or the map
+            has no such label.
     """
     has_costs = cost_error is not None or cost_review is not None
     n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
@@ -57,6 +62,14 @@ def choose_cut(
             "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a "
             "cut to validate"
         )
+    label_code = None
+    if only_label is not None:
+        if target_accuracy is None:
+            raise InputError(f"{option('only_label')} needs {assignment('target_accuracy', 0.95)}")
+        label_code = find_label(assessment.document, only_label)
+        if label_code is None:
+            labels = join_names(assessment.document.shown_names)
+            raise InputError(f"{option('only_label')} is {only_label!r}; the labels are {labels}")
     map_identity = {"map_fingerprint": assessment.document.fingerprint}
     if has_costs:
         costs = estimate_costs(assessment.sample, cost_error, cost_review)
@@ -67,7 +80,9 @@ def choose_cut(
     if assessment.rows.group is not None:  # all rows are used
         groups = RowGroups.from_names(assessment.rows.group, seed, assessment.rows.weight)
         sampling_notes = [groups.describe()]
-    thresholds = _thresholds_on(assessment, row_number, groups, target_accuracy, coverage, cut, confidence_level)
+    thresholds = _thresholds_on(
+        assessment, row_number, groups, target_accuracy, coverage, cut, confidence_level, label_code
+    )
     is_guaranteed = assessment.origin not in OUT_OF_FOLD_ORIGINS
     notes = [*assessment.notes, *sampling_notes]
     if not is_guaranteed:
@@ -97,6 +112,7 @@ def _thresholds_on(
     coverage: object,
     cut: float | None,
     confidence_level: float,
+    only_label: int | None,
 ) -> ReliabilityThresholds:
     """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
     reliability = assessment.scored.reliability[row_number]
@@ -111,12 +127,27 @@ def _thresholds_on(
             target=target_accuracy,
             confidence=confidence_level,
             groups=groups,
+            only_label=only_label,
         )
     if cut is not None:
         return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups)
     return find_coverage_threshold(
         reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
     )
+
+
+def find_label(document: MapDocument, label: object) -> int | None:
+    """Find a label of a map by its name, or by its number if the labels have no names.
+
+    Args:
+        document: The map.
+        label: Name or number.
+
+    Returns:
+        The label 0..K-1; None if there is no such label.
+    """
+    code = parse_label(str(label), document.label_names)
+    return None if code is None or code >= document.n_labels else code
 
 
 def _estimate_note() -> str:

@@ -126,6 +126,17 @@ class RowGroups:
         """Number of groups."""
         return int(self.code.max()) + 1
 
+    def take(self, is_selected: np.ndarray) -> "RowGroups":
+        """Select rows, whose groups keep their numbers.
+
+        Args:
+            is_selected: Whether each row is selected, shape (n,), bool; at least one is.
+
+        Returns:
+            The groups of the selected rows.
+        """
+        return RowGroups(self.code[is_selected], None if self.weight is None else self.weight[is_selected])
+
     def describe(self) -> str:
         """Describe which accuracy the bounds refer to."""
         used = f"All {len(self.code):,} rows of the {self.n_groups:,} groups are used."

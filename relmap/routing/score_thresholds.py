@@ -7,11 +7,15 @@ procedure (Wiens, 2003). Without groups, rows are independent and p-values are e
 With groups, all rows of a group are used. A rate, such as the precision, is computed in each group where it is defined,
 and averaged over these groups (macro average). Its p-values are computed by betting (Waudby-Smith and Ramdas, 2024).
 This needs no bound on the size of groups; the rate of pooled rows would need one.
+
+With grades, such as 0 to 3, there is a border below each grade but the lowest, and a row is positive at a border if its
+grade is above it. All thresholds of all borders hold together: each is tested at an equal share of the error level.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,16 +27,20 @@ from relmap.io.columns import (
     UNJUDGED_NUMBER,
     FileRows,
     advise_unjudged,
+    are_whole_numbers,
+    find_grade_names,
+    find_label_names,
     join_names,
     label_texts,
     looks_unjudged,
+    read_labels,
     read_numbers,
     read_probabilities,
     reject_missing_labels,
     show_text,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
-from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
+from relmap.io.reading import WEIGHT_COLUMN, Reading, normalize_name, require_column
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.metrics.intervals import binomial_p_value
 from relmap.routing.group_tests import betting_p_value
@@ -98,9 +106,16 @@ class ScoreThresholds:
     review_rows: int
     curve: pl.DataFrame
 
-    def to_dict(self) -> dict[str, object]:
-        """Convert the thresholds for JSON."""
-        return {
+    def to_dict(self, *, with_curves: bool = True) -> dict[str, object]:
+        """Convert the thresholds for JSON.
+
+        Args:
+            with_curves: Whether to include the precision-recall curve.
+
+        Returns:
+            The content.
+        """
+        content: dict[str, object] = {
             "confidence": self.confidence,
             "rows": self.rows,
             "groups": self.groups,
@@ -108,8 +123,10 @@ class ScoreThresholds:
             "thresholds": [asdict(result) for result in self.thresholds],
             "review": None if self.review is None else list(self.review),
             "review_rows": self.review_rows,
-            "curve": self.curve.to_dict(as_series=False),
         }
+        if with_curves:
+            content["curve"] = self.curve.to_dict(as_series=False)
+        return content
 
     def describe(self) -> list[str]:
         """Describe the thresholds, their guarantee and the review band.
@@ -128,13 +145,30 @@ class ScoreThresholds:
         if guarantees:
             lines.append(self._describe_guarantees(guarantees))
         if self.groups is not None:
-            lines.append(
-                f"All rows of the {self.groups:,} groups are used. A rate is the mean of the rates of groups "
-                "(macro average), so large groups count as much as small groups. "
-                "Groups where a rate is undefined do not count in it."
-            )
+            lines.append(_describe_groups(self.groups))
         if self.review is not None:
             lines.append(self._describe_review(*self.review))
+        return lines
+
+    def describe_border(self, grade: str) -> list[str]:
+        """Describe the thresholds of one border between grades, without their guarantee.
+
+        Args:
+            grade: The lowest grade of positive rows.
+
+        Returns:
+            Sentences.
+        """
+        lines = []
+        for result in self.thresholds:
+            first, *others = self._describe_threshold(result)
+            lines += [f"At least {grade}: {first[0].lower()}{first[1:]}", *others]
+        if self.review is not None and self.review[0] < self.review[1]:
+            low, high = self.review
+            lines.append(
+                f"At least {grade}: review scores from {low:g} to below {high:g} ({self.review_rows:,} of "
+                f"{self.rows:,} labelled rows)."
+            )
         return lines
 
     def _describe_threshold(self, result: ScoreThreshold) -> list[str]:
@@ -163,6 +197,72 @@ class ScoreThresholds:
             f"Review scores from {low:g} to below {high:g}: {self.review_rows:,} of {self.rows:,} labelled rows "
             f"({self.review_rows / self.rows:.1%}). Treat lower scores as negative and higher scores as positive."
         )
+
+
+def _describe_groups(n_groups: int) -> str:
+    return (
+        f"All rows of the {n_groups:,} groups are used. A rate is the mean of the rates of groups "
+        "(macro average), so large groups count as much as small groups. "
+        "Groups where a rate is undefined do not count in it."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradeThresholds:
+    """Thresholds at each border between grades, which hold together with the stated confidence.
+
+    Attributes:
+        grades: Names of the grades, in ascending order.
+        borders: Thresholds for "at least this grade", for each grade but the lowest. Thresholds for the same metric
+            never decrease.
+    """
+
+    grades: tuple[str, ...]
+    borders: tuple[ScoreThresholds, ...]
+
+    def to_dict(self, *, with_curves: bool = True) -> dict[str, object]:
+        """Convert the thresholds for JSON.
+
+        Args:
+            with_curves: Whether to include the precision-recall curve of each border.
+
+        Returns:
+            The content.
+        """
+        borders = []
+        for grade, border in zip(self.grades[1:], self.borders, strict=True):
+            content = border.to_dict(with_curves=with_curves)
+            for shared in ("confidence", "rows", "groups"):
+                del content[shared]
+            borders.append({"at_least": grade, **content})
+        first = self.borders[0]
+        return {
+            "grades": [*self.grades],
+            "confidence": first.confidence,
+            "rows": first.rows,
+            "groups": first.groups,
+            "borders": borders,
+        }
+
+    def describe(self) -> list[str]:
+        """Describe the thresholds of all borders, and their guarantee.
+
+        Returns:
+            Sentences.
+        """
+        lines = []
+        for grade, border in zip(self.grades[1:], self.borders, strict=True):
+            lines += border.describe_border(grade)
+        first = self.borders[0]
+        if any(result.threshold is not None for border in self.borders for result in border.thresholds):
+            units = "groups" if first.groups is not None else "rows"
+            lines.append(
+                f"With {100 * first.confidence:g}% confidence, all these thresholds reach their targets together, if "
+                f"new {units} are independent and from the same distribution."
+            )
+        if first.groups is not None:
+            lines.append(_describe_groups(first.groups))
+        return lines
 
 
 def find_score_thresholds(
@@ -202,42 +302,93 @@ def find_score_thresholds(
         Angelopoulos et al. (2021), Learn then Test. Waudby-Smith and Ramdas (2024), Estimating means of bounded random
         variables by betting.
     """
+    targets = _given_targets(precision, recall, npv)
     score = np.asarray(score, dtype=np.float64)
     positive = np.asarray(positive)
-    requested: dict[Metric, float | None] = {"precision": precision, "recall": recall, "npv": npv}
-    targets = {metric: target for metric, target in requested.items() if target is not None}
     _check_input(score, positive, groups, targets, confidence_level)
     rows = _LabelledScores(score, positive, _unit_codes(score, groups), is_grouped=groups is not None)
-    split = _split_rows(rows, seed)
-    candidates = _candidate_thresholds(split.planning.score)
-    level = (1 - confidence_level) / len(targets)
-    accepted: dict[Metric, np.ndarray] = {}
-    advice: dict[Metric, tuple[str, ...]] = {}
-    for metric, target in targets.items():
-        level_shares = _level_shares(metric, target, candidates, split.planning)
-        test = _CandidateTest(metric, candidates, split.test)
-        accepted[metric] = test.find_accepted(target, level, level_shares)
-        if not accepted[metric].any():
-            advice[metric] = _advise(test, target, level, level_shares, rows)
-    chosen = {metric: float(candidates[index]) for metric, index in _choose(accepted).items()}
-    thresholds = [
-        _measure_threshold(rows, metric, target, chosen.get(metric), advice.get(metric, ()))
-        for metric, target in targets.items()
+    tests = _BorderTests.from_rows(rows, targets, 1 - confidence_level, seed)
+    return tests.thresholds(tests.find_accepted(), confidence_level)
+
+
+def find_grade_thresholds(
+    score: np.ndarray,
+    grade: np.ndarray,
+    names: Sequence[str],
+    *,
+    groups: np.ndarray | None = None,
+    precision: float | None = None,
+    recall: float | None = None,
+    npv: float | None = None,
+    confidence_level: float = 0.95,
+    seed: int = 1,
+) -> GradeThresholds:
+    """Find thresholds on a score for each border between grades, all of which hold together.
+
+    The borders share the error level equally. A threshold that is accepted at one border is also accepted where this
+    follows: the precision of "at least 1" is never below that of "at least 2", the negative predictive value of
+    "at least 2" is never below that of "at least 1", and a lower threshold never has a lower recall. So the thresholds
+    for one metric never decrease with the grade.
+
+    Args:
+        score: Scores, shape (n,), finite; higher means a higher grade.
+        grade: Grade 0..K-1 of each row, shape (n,), int.
+        names: Names of the grades, in ascending order.
+        groups: Group of each row, shape (n,), or None for independent rows.
+        precision: Target in (0, 1), or None.
+        recall: Target in (0, 1), or None.
+        npv: Target in (0, 1), or None.
+        confidence_level: Probability, in (0, 1), that all guarantees of all borders hold together.
+        seed: Seed of the random split into rows that fix the candidates and rows that test them.
+
+    Returns:
+        The thresholds of each border.
+
+    Raises:
+        InputError: As for `find_score_thresholds`; or a border has no row above it, or none below it.
+    """
+    targets = _given_targets(precision, recall, npv)
+    score = np.asarray(score, dtype=np.float64)
+    units = None
+    tests = []
+    for k in range(1, len(names)):
+        positive = np.asarray(grade) >= k
+        if positive.all() or not positive.any():
+            found = f"no row has a grade {'below' if positive.all() else 'of at least'} {names[k]}"
+            raise InputError(f"{found}; omit grades without rows at the ends of {option('labels')}")
+        _check_input(score, positive, groups, targets, confidence_level)
+        units = _unit_codes(score, groups) if units is None else units
+        rows = _LabelledScores(score, positive, units, is_grouped=groups is not None)
+        tests.append(_BorderTests.from_rows(rows, targets, (1 - confidence_level) / (len(names) - 1), seed))
+    accepted = [test.find_accepted() for test in tests]
+    _accept_implied(accepted)
+    borders = [
+        test.thresholds(accepted_here, confidence_level) for test, accepted_here in zip(tests, accepted, strict=True)
     ]
-    review = _review_band(chosen, "npv" if "npv" in targets else "recall")
-    n_review_rows = 0
-    if review is not None:
-        n_review_rows = int(((score >= review[0]) & (score < review[1])).sum())
-    return ScoreThresholds(
-        confidence=confidence_level,
-        rows=len(score),
-        groups=rows.n_units if rows.is_grouped else None,
-        positives=int(positive.sum()),
-        thresholds=tuple(thresholds),
-        review=review,
-        review_rows=n_review_rows,
-        curve=_precision_recall_curve(score, positive),
-    )
+    return GradeThresholds(grades=tuple(names), borders=tuple(borders))
+
+
+def _given_targets(precision: float | None, recall: float | None, npv: float | None) -> dict[Metric, float]:
+    requested: dict[Metric, float | None] = {"precision": precision, "recall": recall, "npv": npv}
+    return {metric: target for metric, target in requested.items() if target is not None}
+
+
+def _accept_implied(accepted: Sequence[dict[Metric, np.ndarray]]) -> None:
+    """Accept thresholds at a border that follow from those of another one; see `find_grade_thresholds`.
+
+    Args:
+        accepted: Which candidates are accepted for each metric, shape (C,), for each border in ascending order. The
+            accepted candidates for the recall are the lowest ones. Changed in place.
+    """
+    for lower, higher in zip(accepted[-2::-1], accepted[:0:-1], strict=True):
+        if "precision" in lower:
+            lower["precision"] = lower["precision"] | higher["precision"]
+    for lower, higher in pairwise(accepted):
+        if "npv" in lower:
+            higher["npv"] = higher["npv"] | lower["npv"]
+    with_recall = [border for border in accepted if "recall" in border and border["recall"].any()]
+    for lower, higher in zip(with_recall[-2::-1], with_recall[:0:-1], strict=True):
+        lower["recall"] = lower["recall"] & higher["recall"]
 
 
 class ScoreRows(NamedTuple):
@@ -245,31 +396,35 @@ class ScoreRows(NamedTuple):
 
     Attributes:
         score: Shape (n,), float64.
-        positive: Whether each row is positive, shape (n,), bool.
+        grade: Label of each row: 1 for the positive label, else 0; or the grade 0..K-1. Shape (n,), int.
+        names: Names of the grades, in ascending order; None for a positive label.
         groups: Group of each row, shape (n,), text; None without groups.
         notes: Sentences for the user.
     """
 
     score: np.ndarray
-    positive: np.ndarray
+    grade: np.ndarray
+    names: tuple[str, ...] | None
     groups: np.ndarray | None
     notes: list[str]
 
 
-def read_score(file: Predictions, *, positive: str, group: str | None = None) -> ScoreRows:
-    """Read the score, whether each row is positive, and its group.
+def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group: str | None = None) -> ScoreRows:
+    """Read the score, the label and the group of each row.
 
     Args:
-        file: Labelled predictions; its reading names the column of the score or of the probability.
-        positive: Name of the positive label; there must be exactly one other label.
+        file: Labelled predictions; its reading names the column of the score or of the probability. If the reading
+            names a positive label, there must be exactly one other label.
+        labels: Names of the grades, in ascending order. Without them and without a positive label, the grades are the
+            whole numbers in the file, at least three of them.
         group: Column of groups, or None.
 
     Returns:
         The rows, and notes for the user.
 
     Raises:
-        InputError: A column is missing, a value cannot be read, the rows have sampling weights, or no row has the
-            positive label.
+        InputError: A column is missing, a value cannot be read, the rows have sampling weights, no row has the positive
+            label, or the positive label or the order of the grades is not known.
     """
     reading = file.reading
     score_column = reading.score or reading.probability
@@ -297,26 +452,61 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
     frame = read_columns(file, columns)
     rows = rows_in_file(file)
     rows.reject_repeated_header(frame)
+    names = _find_names(frame[label], reading, labels, rows)
+    known_names = [reading.positive] if reading.positive is not None else names
     notes = reading_notes(file)
     advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
-        omitted = find_omitted_rows(frame, label, [positive], n_labels=2, scores=[score_column], words=reading.words)
+        n_labels = 2 if names is None else len(names)
+        omitted = find_omitted_rows(
+            frame, label, known_names, n_labels=n_labels, scores=[score_column], words=reading.words
+        )
         notes += omitted.notes
         frame = frame.filter(~omitted.is_omitted)
         rows = rows.without(omitted.is_omitted.to_numpy())
-    reject_missing_labels(frame[label], rows, [positive], advice, can_name_labels=False)
+    reject_missing_labels(frame[label], rows, known_names, advice, can_name_labels=False)
     score = (
         read_numbers(frame[score_column], rows)
         if reading.score
         else read_probabilities(frame[score_column], rows, reading)
     )
     rows.reject(~np.isfinite(score), lambda row: f"{score_column} is {score[row]}; it must be finite")
-    is_positive = _read_two_labels(frame[label], positive, rows)
+    if names is None:
+        assert reading.positive is not None
+        grade = _read_two_labels(frame[label], reading.positive, rows).astype(np.int64)
+    else:
+        grade = read_labels(frame[label], rows, names=names, n_labels=len(names), advice=str)
     groups = None
     if group is not None:
         rows.reject_missing(frame[group])
         groups = frame[group].cast(pl.String).to_numpy()
-    return ScoreRows(score=score, positive=is_positive, groups=groups, notes=notes)
+    return ScoreRows(score=score, grade=grade, names=names, groups=groups, notes=notes)
+
+
+def _find_names(
+    column: pl.Series, reading: Reading, labels: Sequence[str] | None, rows: FileRows
+) -> tuple[str, ...] | None:
+    """Return the names of the grades in ascending order; None if the reading names a positive label."""
+    if reading.positive is not None:
+        if labels is not None:
+            raise InputError(
+                f"{option('positive')} and {option('labels')} exclude each other: give {option('labels')} for a "
+                f"threshold at each border between grades, or {option('positive')} for one label"
+            )
+        return None
+    if labels is not None:
+        return tuple(labels)
+    names = [] if column.dtype.is_nested() else find_label_names(pl.DataFrame([column]), [column.name])
+    if len(names) > 2 and are_whole_numbers(names):
+        grades = find_grade_names(column, rows)
+        if len(grades) > 2:
+            return grades
+    found = f"; {column.name} has {join_names(names)}" if names else ""
+    raise InputError(
+        f"{rows.file}: name the label that counts as positive: {assignment('positive', 'LABEL')}; or for a threshold "
+        "at each border between grades, name the grades in ascending order: "
+        f"{assignment('labels', 'LOWEST,...,HIGHEST')}{found}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,6 +541,72 @@ class _Split(NamedTuple):
 
     planning: _LabelledScores
     test: _LabelledScores
+
+
+@dataclass(frozen=True, eq=False)
+class _BorderTests:
+    """Tests of all metrics at one border, whose rows above it are positive.
+
+    Attributes:
+        rows: All rows.
+        split: The rows that fix the candidates, and those that test them.
+        candidates: Increasing thresholds, shape (C,).
+        targets: Target of each metric.
+        level: Error level of each metric.
+    """
+
+    rows: _LabelledScores
+    split: _Split
+    candidates: np.ndarray
+    targets: Mapping[Metric, float]
+    level: float
+
+    @classmethod
+    def from_rows(
+        cls, rows: _LabelledScores, targets: Mapping[Metric, float], level: float, seed: int
+    ) -> "_BorderTests":
+        """Split the rows; the metrics share the level equally."""
+        split = _split_rows(rows, seed)
+        return cls(rows, split, _candidate_thresholds(split.planning.score), targets, level / len(targets))
+
+    def find_accepted(self) -> dict[Metric, np.ndarray]:
+        """Return which candidates guarantee the target of each metric, shape (C,), bool."""
+        accepted: dict[Metric, np.ndarray] = {}
+        for metric, target in self.targets.items():
+            level_shares = _level_shares(metric, target, self.candidates, self.split.planning)
+            accepted[metric] = self._test(metric).find_accepted(target, self.level, level_shares)
+        return accepted
+
+    def thresholds(self, accepted: Mapping[Metric, np.ndarray], confidence_level: float) -> ScoreThresholds:
+        """Choose thresholds from the accepted candidates, and measure them on all rows."""
+        chosen = {metric: float(self.candidates[index]) for metric, index in _choose(accepted).items()}
+        thresholds = []
+        for metric, target in self.targets.items():
+            advice = () if accepted[metric].any() else self._advise(metric)
+            thresholds.append(_measure_threshold(self.rows, metric, target, chosen.get(metric), advice))
+        review = _review_band(chosen, "npv" if "npv" in self.targets else "recall")
+        score = self.rows.score
+        n_review_rows = 0
+        if review is not None:
+            n_review_rows = int(((score >= review[0]) & (score < review[1])).sum())
+        return ScoreThresholds(
+            confidence=confidence_level,
+            rows=len(score),
+            groups=self.rows.n_units if self.rows.is_grouped else None,
+            positives=int(self.rows.positive.sum()),
+            thresholds=tuple(thresholds),
+            review=review,
+            review_rows=n_review_rows,
+            curve=_precision_recall_curve(score, self.rows.positive),
+        )
+
+    def _test(self, metric: Metric) -> "_CandidateTest":
+        return _CandidateTest(metric, self.candidates, self.split.test)
+
+    def _advise(self, metric: Metric) -> tuple[str, ...]:
+        target = self.targets[metric]
+        level_shares = _level_shares(metric, target, self.candidates, self.split.planning)
+        return _advise(self._test(metric), target, self.level, level_shares, self.rows)
 
 
 @dataclass(frozen=True, eq=False)

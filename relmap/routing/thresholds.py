@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +94,7 @@ class ReliabilityThresholds:
 
     The estimate for all decisions holds with the stated confidence. Separately, the estimates for all labels hold
     simultaneously with this confidence. At most one of `target`, `requested_coverage` and `chosen_threshold` is given.
+    With `only_label`, there is a single estimate, for the decisions of this label, which holds with this confidence.
 
     Attributes:
         target: Guaranteed accuracy.
@@ -104,6 +105,7 @@ class ReliabilityThresholds:
         advice: Sentences on what would give a threshold, if there is none for all decisions.
         chosen_threshold: Threshold that was chosen without these rows.
         n_groups: Number of groups; None for independent rows.
+        only_label: The label whose decisions alone have a target; `labels` then has its estimate only.
     """
 
     target: float | None
@@ -114,6 +116,7 @@ class ReliabilityThresholds:
     advice: tuple[str, ...] = ()
     chosen_threshold: float | None = None
     n_groups: int | None = None
+    only_label: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Convert the thresholds for JSON; missing numbers are None."""
@@ -121,6 +124,7 @@ class ReliabilityThresholds:
             "target_accuracy": self.target,
             "asked_coverage": self.requested_coverage,
             "asked_cut": self.chosen_threshold,
+            "only_label": self.only_label,
             "confidence": self.confidence,
             "groups": self.n_groups,
             "overall": self.overall.as_json(),
@@ -136,6 +140,8 @@ class ReliabilityThresholds:
         Returns:
             At most thirteen lines. Only the labels with the most rows are described.
         """
+        if self.only_label is not None:
+            return self._describe_only_label(names[self.only_label] if names else str(self.only_label))
         lines = [*self._describe_overall(), self._describe_label_guarantee()]
         most_frequent = sorted(self.labels, key=lambda estimate: -estimate.n_rows)[:MAX_LISTED_LABELS]
         for estimate in sorted(most_frequent, key=lambda estimate: estimate.label or 0):
@@ -148,17 +154,33 @@ class ReliabilityThresholds:
 
     def _describe_overall(self) -> list[str]:
         overall = self.overall
-        unit = "rows" if self.n_groups is None else "groups"
         if overall.threshold is not None:
             return [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}."
                 f"{self._describe_ties()}",
-                f"With {100 * self.confidence:g}% confidence, at least {self._format_bound(overall)} of such decisions "
-                f"are correct, if new {unit} are independent and from the same distribution.",
+                self._describe_guarantee(overall),
             ]
         if self.chosen_threshold is not None:
             return [f"The accuracy at the threshold {self.chosen_threshold} is unknown: {overall.reason}."]
         return [f"No threshold for all decisions: {overall.reason}.", *self.advice]
+
+    def _describe_guarantee(self, estimate: ThresholdEstimate) -> str:
+        unit = "rows" if self.n_groups is None else "groups"
+        return (
+            f"With {100 * self.confidence:g}% confidence, at least {self._format_bound(estimate)} of such decisions "
+            f"are correct, if new {unit} are independent and from the same distribution."
+        )
+
+    def _describe_only_label(self, name: str) -> list[str]:
+        """Describe the threshold of the only label that has a target."""
+        (estimate,) = self.labels
+        if estimate.threshold is None:
+            return [f"No threshold for the decisions {name}: {estimate.reason}.", *self.advice]
+        return [
+            f"Use {estimate.coverage:.1%} of the decisions {name} as they are: those {estimate.describe_rows()}.",
+            self._describe_guarantee(estimate),
+            f"Decisions for other labels have no threshold: `apply` with {option('cuts')} sends them to review.",
+        ]
 
     def _describe_ties(self) -> str:
         """Explain why a requested coverage is not reached; empty if it is reached up to one row."""
@@ -344,6 +366,7 @@ def find_accuracy_thresholds(
     target: float,
     confidence: float = 0.95,
     groups: RowGroups | None = None,
+    only_label: int | None = None,
 ) -> ReliabilityThresholds:
     """Find the thresholds of largest coverage that guarantee an accuracy.
 
@@ -357,6 +380,9 @@ def find_accuracy_thresholds(
     threshold was accepted (Clopper and Pearson; with groups, `GroupRates.lower_bound`). It can be above the target, but
     such a bound is valid only for a threshold that was chosen beforehand.
 
+    With `only_label`, the decisions for this label are tested at the whole error level, and no others. So its
+    threshold is never higher than with all labels.
+
     Args:
         document: The map.
         reliability: Reliability of labelled rows, shape (n,), in [0, 1].
@@ -365,16 +391,40 @@ def find_accuracy_thresholds(
         target: Accuracy to guarantee, in (0, 1).
         confidence: Confidence of the guarantee, in (0, 1).
         groups: Groups of the rows; None for independent rows.
+        only_label: Label 0..K-1 whose decisions alone get a threshold; None for all decisions and each label.
 
     Returns:
         A threshold for all decisions and for each decided label, or the reason why there is none.
 
     Raises:
-        InputError: `target` or `confidence` is out of range, or there is no row.
+        InputError: `target` or `confidence` is out of range, or there is no row, or none whose decision is the only
+            label.
     """
     _check_input(reliability, confidence)
     if not 0 < target < 1:
         raise InputError(f"no threshold guarantees an accuracy of {target}; give one above 0 and below 1, such as 0.95")
+    if only_label is not None:
+        is_of_label = decision == only_label
+        if not is_of_label.any():
+            name = document.shown_names[only_label]
+            raise InputError(f"no decision of the labelled rows is {name}; give rows with such decisions")
+        found = find_accuracy_thresholds(
+            document,
+            reliability[is_of_label],
+            decision[is_of_label],
+            correct[is_of_label],
+            target=target,
+            confidence=confidence,
+            groups=None if groups is None else groups.take(is_of_label),
+        )
+        reason = f"only decisions {document.shown_names[only_label]} have a target"
+        return replace(
+            found,
+            overall=ThresholdEstimate(label=None, n_rows=len(reliability), reason=reason),
+            labels=(replace(found.overall, label=only_label),),
+            n_groups=None if groups is None else groups.n_groups,
+            only_label=only_label,
+        )
     grid = threshold_grid(document, target)
     counts = _count_rows(grid.thresholds, reliability, decision, correct, groups)
     levels = _levels_of_labels(counts, target, 1 - confidence, document.n_labels)

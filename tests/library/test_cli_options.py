@@ -16,8 +16,8 @@ PANELS = {  # command -> panel -> its options
     "fit": {options.PANEL: FIT_OPTIONS | {"protocol"}},
     "report": {options.PANEL: FIT_OPTIONS},
     "thresholds": {
-        cli.MAP_PANEL: {"target_accuracy", "coverage", "cost_error", "cost_review", "cut"},
-        cli.SCORE_PANEL: {"precision", "recall", "npv", "figure", "seed"},
+        cli.MAP_PANEL: {"target_accuracy", "coverage", "cost_error", "cost_review", "cut", "only_label"},
+        cli.SCORE_PANEL: {"precision", "recall", "npv", "labels", "figure", "seed"},
     },
 }
 READING_OPTIONS = {

@@ -197,6 +197,7 @@ THRESHOLD_PROBES: dict[str, Calls] = {
     "coverage": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.6)),
     "cut": (labelled_arguments(cut=0.6), labelled_arguments(cut=0.7)),
     "confidence_level": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.5, confidence_level=0.9)),
+    "only_label": (labelled_arguments(target_accuracy=0.6), labelled_arguments(target_accuracy=0.6, only_label=0)),
     "cost_error": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=4, cost_review=1)),
     "cost_review": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=3, cost_review=2)),
 }
@@ -385,6 +386,8 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "target_accuracy": ("wide", {"coverage": None, "target_accuracy": 0.3}, {"target_accuracy": 0.4}),
         "coverage": ("wide", {}, {"coverage": "0.6"}),
         "cut": ("wide", {"coverage": None, "cut": 0.6}, {"cut": 0.7}),
+        "only_label": ("wide", {"coverage": None, "target_accuracy": 0.3}, {"only_label": "0"}),
+        "labels": ("two", {**SCORE_OPTIONS, "positive": None, "labels": "0,1", "precision": 0.6}, {"labels": "1,0"}),
         "cost_error": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_error": 4}),
         "cost_review": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_review": 2}),
         "precision": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"precision": 0.65}),

@@ -114,6 +114,7 @@ def test_thresholds_as_json_have_every_number():
         "target_accuracy": 0.925,
         "asked_coverage": None,
         "asked_cut": None,
+        "only_label": None,
         "confidence": 0.9,
         "groups": None,
         "overall": {
