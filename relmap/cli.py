@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from relmap import __version__
+from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
 from relmap.io.reading import DEFAULT_READING, NO_TREC_FILES, Reading, TrecFiles, split_names
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
@@ -842,6 +843,7 @@ def _announce_slow_fit(options: FitOptions) -> None:
 
 
 @cascade_app.command("fit", cls=CommandWithNames)
+@options_from_fields(CascadeSettings, "settings")
 def cascade_fit(
     predictions: Annotated[Path, typer.Option(help="File of labelled rows with the predictions of all models.")],
     model: Annotated[
@@ -853,13 +855,7 @@ def cascade_fit(
     ],
     cost: Annotated[str, typer.Option(help="Cost of one row for each model and a person: small=1,large=20,person=100")],
     out: Annotated[Path, typer.Option(help="File for the cascade.")],
-    target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that the final decisions must have.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Mean cost of a row, instead of a target accuracy.")] = None,
-    person_accuracy: Annotated[float, typer.Option(help="Share of decisions of a person that are correct.")] = 1.0,
-    confidence_level: Annotated[
-        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
-    ] = 0.95,
-    hold_out: Annotated[float, typer.Option(help="Share of the rows, or groups, that only test the thresholds.")] = 0.5,
+    settings: CascadeSettings,
     label: Annotated[str | None, typer.Option(help="Column with the true label.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="Names of the labels in their order, such as bad,fair,good.")
@@ -870,7 +866,6 @@ def cascade_fit(
         typer.Option("--id", help="Column of ids, which divide rows with the same reliability (default: id)."),
     ] = None,
     drop_unlabelled: Annotated[bool, typer.Option("--drop-unlabelled", help="Omit rows without a label.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the divisions of the rows.")] = 1,
     figure: Annotated[Path | None, typer.Option(help="File for the curve of accuracy by cost, ending in .svg.")] = None,
     numbers: Annotated[
         Path | None, typer.Option(help="File for all numbers as JSON, such as the curves of accuracy by cost.")
@@ -879,7 +874,7 @@ def cascade_fit(
 ) -> list[str]:
     """Learn when to ask a stronger model or a person, at the least cost that reaches a target accuracy."""
     from relmap.cascade.document import save_cascade
-    from relmap.cascade.fit import CascadeSettings, fit_cascade
+    from relmap.cascade.fit import fit_cascade
     from relmap.cascade.models import parse_costs, parse_model, read_models
     from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions, read_frame
@@ -889,14 +884,6 @@ def cascade_fit(
         check_new_file(path, force=force)
     if figure is not None:
         check_suffix(figure, ".svg")
-    settings = CascadeSettings(
-        target_accuracy=target_accuracy,
-        budget=budget,
-        person_accuracy=person_accuracy,
-        confidence_level=confidence_level,
-        hold_out=hold_out,
-        seed=seed,
-    )
     parsed = [parse_model(text) for text in model]
     models = read_models(dict(parsed), label=label, id_column=id_column, drop_unlabelled=drop_unlabelled)
     if len(models) < len(parsed):

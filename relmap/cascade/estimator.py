@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from relmap.cascade.apply import ADDED_COLUMNS, apply_cascade
 from relmap.cascade.document import CascadeDocument, load_cascade, save_cascade
-from relmap.cascade.fit import CascadeSettings, fit_cascade
+from relmap.cascade.fit import fit_cascade
 from relmap.cascade.models import read_models
+from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, naming
 from relmap.io.atomic import check_output_path
 from relmap.io.frames import FramePredictions, add_column, append_columns, to_polars

@@ -30,6 +30,7 @@ from relmap.cascade.policy import (
     simulate_person,
     tie_breakers,
 )
+from relmap.cascade.settings import CascadeSettings
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.errors import InputError
 from relmap.evaluation.summary import Summary
@@ -47,39 +48,6 @@ from relmap.routing.group_tests import RowGroups
 PERSON = "person"
 MAX_SUPPORT = 10.0  # log-odds; a reliability closer to 0 or 1 supports no further
 MIN_TEST_ROWS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class CascadeSettings:
-    """Options of a fit.
-
-    Attributes:
-        target_accuracy: Accuracy that the final decisions must have, in (0, 1); None with a budget.
-        budget: Mean cost of a row, above 0; None with a target.
-        person_accuracy: Share of decisions of a person that are correct, in (0, 1].
-        confidence_level: Confidence level of the guarantee, in (0, 1).
-        hold_out: Share of the rows, or groups, that test the thresholds, in (0, 1).
-        seed: Seed of the division of the rows and of the folds.
-    """
-
-    target_accuracy: float | None = None
-    budget: float | None = None
-    person_accuracy: float = 1.0
-    confidence_level: float = 0.95
-    hold_out: float = 0.5
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if (self.target_accuracy is None) == (self.budget is None):
-            raise InputError("give either a target accuracy or a budget")
-        for name in ("target_accuracy", "confidence_level", "hold_out"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise InputError(f"{name} is {value}; give a number above 0 and below 1, such as 0.5")
-        if self.budget is not None and not self.budget > 0:
-            raise InputError(f"the budget is {self.budget}; give the mean cost of a row, above 0")
-        if not 0 < self.person_accuracy <= 1:
-            raise InputError(f"the accuracy of a person is {self.person_accuracy}; give a number in (0, 1]")
 
 
 @dataclass(frozen=True, eq=False)

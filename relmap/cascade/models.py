@@ -44,9 +44,9 @@ def read_models(
         values = dict(given)
         if isinstance(values.get("confidence_words"), Mapping):
             values["confidence_words"] = words_to_text(values["confidence_words"])
-        for field in ("probabilities", "logits"):
+        for field in ("probabilities", "logits", "border"):
             if isinstance(values.get(field), list | tuple):
-                values[field] = ",".join(values[field])
+                values[field] = ",".join(map(str, values[field]))
         readings[name] = Reading(**values, label=label, id=id_column, drop_unlabelled=drop_unlabelled)
     return readings
 

@@ -1,0 +1,36 @@
+"""Options of the fit of a cascade: one value that the command line and `Cascade` create."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from relmap.errors import InputError, assignment, option
+from relmap.maps.options import OptionText
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeSettings:
+    """What a cascade must reach, and how it is tested; each field is an option of the command, with its help."""
+
+    target_accuracy: Annotated[float | None, OptionText("Accuracy that the final decisions must have.")] = None
+    budget: Annotated[float | None, OptionText("Mean cost of a row, instead of a target accuracy.")] = None
+    person_accuracy: Annotated[float, OptionText("Share of decisions of a person that are correct.")] = 1.0
+    confidence_level: Annotated[
+        float, OptionText("Confidence level of the guarantee, over random samples of labelled rows.")
+    ] = 0.95
+    hold_out: Annotated[float, OptionText("Share of the rows, or groups, that only test the thresholds.")] = 0.5
+    seed: Annotated[int, OptionText("Seed of the divisions of the rows.", minimum=0)] = 1
+
+    def __post_init__(self) -> None:
+        if (self.target_accuracy is None) == (self.budget is None):
+            target = assignment("target_accuracy", 0.95)
+            raise InputError(f"give either a target, such as {target}, or {option('budget')}")
+        for name in ("target_accuracy", "confidence_level", "hold_out"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise InputError(f"{option(name)} is {value}; give a number above 0 and below 1, such as 0.5")
+        if self.budget is not None and not self.budget > 0:
+            raise InputError(f"{option('budget')} is {self.budget}; give the mean cost of a row, above 0")
+        if not 0 < self.person_accuracy <= 1:
+            raise InputError(
+                f"{option('person_accuracy')} is {self.person_accuracy}; give a number above 0 and at most 1"
+            )
