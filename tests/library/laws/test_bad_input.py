@@ -20,6 +20,7 @@ from tests.project_copy import ROOT, write_params
 FIT = "fit --out new.json --predictions"
 REPORT = "report --out new.html --predictions"
 SCORE = "thresholds --score length --positive 1 --precision 0.9 --predictions"
+GRADES = "thresholds --score s --precision 0.9 --out new.json --predictions"
 APPLY = "apply --map map.json --out new.csv --predictions"
 LABEL = "label --rows 5 --map map.json --out new.csv --predictions"
 EVALUATE = "evaluate --map map.json --out new.json --predictions"
@@ -33,6 +34,7 @@ TWO_LABELS = make_confidence_predictions(300, 2)
 SEPARATE_LOGITS = ROWS.select("label", "group", *(pl.col("logits").list.get(k).alias(f"logits_{k}") for k in range(3)))
 PROBABILITY_LISTS = ROWS.select("label", probabilities=pl.lit([0.2, 0.3, 0.5]))
 ONE_PROBABILITY = TWO_LABELS.select("label", p=0.4, s=1.5)
+GRADED = pl.DataFrame({"s": np.arange(300.0), "label": np.arange(300) % 3})
 OTHER_COLUMN_NAMES = TWO_LABELS.rename({"decision": "pred", "confidence": "conf", "label": "y_true"})
 TINY_LOGITS = ROWS.with_columns(pl.col("logits") * 1e-300)
 WEIGHTED = ROWS.with_columns(inverse_probability=1.0)
@@ -207,6 +209,16 @@ CASES_BY_COMMAND = {
         ("bad.csv --probability p --score s --border 0", ONE_PROBABILITY, "exclude each other", "give one of them"),
         ("bad.csv --score s", ONE_PROBABILITY, "--score needs --border", "--score s --border 0"),
         ("bad.csv --score s --border 0", ONE_PROBABILITY.with_columns(s=np.inf), "s is inf", "must be finite"),
+        ("bad.csv --score s --border low", ONE_PROBABILITY, "--border is 'low'", "--border 0.5,1.5,2.5"),
+        ("bad.csv --score s --border 2,1", GRADED, "--border is '2,1'", "in ascending order"),
+        ("bad.csv --score s --border 1,2 --positive 1", GRADED, "--positive is for two labels", "omit --positive"),
+        ("bad.csv --score s --border 1,2,3 --labels 0,1,2", GRADED, "has 3 borders, for 4 labels", "but the lowest"),
+        (
+            "bad.csv --score s",
+            GRADED.with_columns(label=pl.col("label").replace_strict({0: "a", 1: "b", 2: "c"})),
+            "has the labels a, b, c",
+            "give them in ascending order: --labels LOWEST",
+        ),
         ("bad.csv --score s --border 0", b"s;label\n1,234;0\n7;1\n", "line 2: .*1,234", "with decimal points"),
         ("confidences.csv --positive 1", None, "names the label of --probability or", "give one of these"),
         ("confidences.csv --confidence-words low", None, "has 'low'", "--confidence-words low=.3,medium=.6"),
@@ -327,6 +339,39 @@ CASES_BY_COMMAND = {
         *cases_for_each(
             "logits.csv --coverage 1 --confidence-level {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
         ),
+        ("logits.csv --coverage 1 --only-label exact", None, "--only-label needs", "--target-accuracy 0.95"),
+        (
+            "logits.csv --target-accuracy 0.9 --only-label none",
+            None,
+            "--only-label is 'none'",
+            "labels are irrelevant, partial, exact",
+        ),
+        (
+            "logits.csv --target-accuracy 0.9 --label none",
+            None,
+            "no column none, which --label names",
+            "it has label, group",
+        ),
+        (
+            "logits.csv --precision 0.9",
+            None,
+            "precision of a label is the accuracy of its decisions",
+            "give --target-accuracy 0.9 --only-label LABEL instead .* omit --map",
+        ),
+        ("logits.csv --labels a,b", None, "--labels is not possible with a map", "omit --map"),
+    ],
+    GRADES: [
+        ("bad.csv --labels 0,1,2", GRADED.filter(pl.col("label") < 2), "no row has a grade of at least 2", "omit"),
+        ("bad.csv --labels 1,2", GRADED, "label is '0'", "the labels are 1, 2"),
+        ("bad.csv --labels 0,1,2 --positive 1", GRADED, "exclude each other", "or --positive for one label"),
+        ("bad.csv", GRADED.with_columns(label=pl.col("label") % 2), "name the label that counts", "--positive LABEL"),
+        (
+            "bad.csv",
+            GRADED.with_columns(label=pl.col("label").replace_strict({0: "a", 1: "b", 2: "c"})),
+            "name the grades in ascending order",
+            "label has a, b, c",
+        ),
+        ("bad.csv", change_row_7(GRADED, label=-1), "line 9: label is '-1'", "leave the cell empty"),
     ],
     RUN: [
         ("gone.run", None, "gone.run is missing", "lines of query, Q0, document, rank, score, tag"),
