@@ -379,7 +379,7 @@ def report(
     with needs_extra("report"):
         from relmap.report.page import render_map_page
 
-    read_as_fitted = replace(file, reading=reading.completed_by(document.reading))
+    read_as_fitted = replace(file, reading=file.reading.completed_by(document.reading))
     assessment = MapAssessment.from_predictions(document, read_as_fitted)
     text = render_map_page(assessment, summary, map_file)
     save_map(document, map_file)
@@ -640,6 +640,7 @@ def thresholds(
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
+    from relmap.io.files import open_predictions
     from relmap.maps.document import load_map
     from relmap.routing.choose import choose_cut, find_label
 
@@ -668,7 +669,7 @@ def thresholds(
     check_output_path(out, map_file, *inputs)
     document = load_map(map_file)
     is_label = only_label is None and reading.label is not None and find_label(document, reading.label) is not None
-    if is_label and reading.label not in _open(predictions, trec, DEFAULT_READING).schema.names:
+    if is_label and (predictions is None or reading.label not in open_predictions(predictions).schema.names):
         only_label = reading.label
         reading = replace(reading, label=None)
     reading = reading.completed_by(document.reading)
@@ -706,7 +707,7 @@ def _open(predictions: Path | None, trec: TrecFiles, reading: Reading, *, is_lab
 
     if not is_labelled:
         return open_run(trec.run, reading)
-    judged = read_judged_run(trec, reading)
+    judged = read_judged_run(trec, reading, all_grades=len(reading.borders) != 1)  # one border is for two labels
     print_lines(judged.notes)
     return judged.rows
 

@@ -242,7 +242,8 @@ class TrecFiles:
         None
     )
     relevant_from: Annotated[
-        int | None, "Lowest grade of a relevant document (default: 1 if all grades are 0 and 1)."
+        int | None,
+        "Lowest grade of a relevant document (default: 1 if all grades are 0 and 1; otherwise grades are the labels).",
     ] = None
     unjudged: Annotated[
         str, "What to do with retrieved documents without a judgment: omit them, or count them as irrelevant."

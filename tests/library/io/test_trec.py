@@ -185,3 +185,23 @@ def test_a_map_of_a_run_scores_the_next_run(folder):
     run_command("apply --map map.json --run my.run --cuts cuts.json --out routed_by_cuts.csv")
     of_run = run_command("watch --map map.json --run my.run")
     assert of_run == run_command("watch --map map.json --predictions rows.csv --group query")
+
+
+def test_grades_of_a_run_have_thresholds_at_each_border_and_a_map(folder):
+    frame = pl.read_csv("rows.csv")
+    frame.with_columns(label="grade").write_csv("grades.csv")
+    of_run = run_command("thresholds --run my.run --qrels qrels.txt --precision 0.6 --out of_run.json")
+    of_rows = run_command(
+        "thresholds --predictions grades.csv --score score --group query --precision 0.6 --out of_rows.json"
+    )
+    assert of_run == of_rows
+    assert (folder / "of_run.json").read_text().replace("my.run", "grades.csv") == (folder / "of_rows.json").read_text()
+    run_command("fit --run my.run --qrels qrels.txt --out graded.json")
+    run_command("report --run my.run --qrels qrels.txt --out graded.html")
+    assert (folder / "graded.html").exists()
+    run_command("evaluate --map graded.json --run my.run --qrels qrels.txt --out evaluated.json")
+    run_command(
+        "thresholds --map graded.json --run my.run --qrels qrels.txt --target-accuracy 0.5 --label 0 --out one.json"
+    )
+    run_command("apply --map graded.json --run my.run --out graded.csv")
+    assert pl.read_csv("graded.csv")["decision"].n_unique() == frame["grade"].n_unique()

@@ -387,7 +387,7 @@ CASES_BY_COMMAND = {
         ("bad.run", b"1 Q0 \xff 1 0.5 t\n", "bad.run is not UTF-8 text", "give a run of TREC"),
         ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", "write the predictions again"),
         ("bad.run", b"q1 Q0 d1 1 0.5 t\n", "no judgment of a document of bad.run: .* query 'q1'", "give the judgments"),
-        ("my.run", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
+        ("my.run --score score --border 1", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
         ("my.run --relevant-from 3", None, "with --relevant-from 3, .* are of one kind", "above 0 and up to 2"),
         ("my.run --unjudged 0", None, "--unjudged is '0'", "give omit or irrelevant"),
         ("my.run --predictions rows.parquet", None, "give the predictions once", "--run RUN --qrels QRELS"),
