@@ -85,7 +85,7 @@ def test_each_parameter_is_passed_on_to_the_fit(parameters, expected, recorded):
     assert option("hold_out") == "--hold-out"  # the spelling is restored after the fit
     assert model.document_ is recorded.document
     assert model.summary_.lines == ("Better.",)
-    assert model.fitted_rows_ is recorded.file
+    assert model.fitted_rows_.frame is recorded.file.frame
 
 
 @pytest.mark.parametrize(

@@ -165,14 +165,14 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
     has_label_one = (pl.col("label") == 1).cast(int).cast(pl.String if "text" in kind else pl.Float64)
     two_labels = WIDE.with_columns(label=pl.when(is_unlabelled).then(MISSING_LABELS[kind]).otherwise(has_label_one))
     score = READERS[file_format](two_labels, Reading(score="logits_1", positive="1", drop_unlabelled=True), tmp_path)
-    values, positive, _, notes = read_score(score, positive="1")
+    values, grade, _, _, notes = read_score(score)
     labelled_rows = WIDE.filter(~is_unlabelled)
     assert values.tolist() == labelled_rows["logits_1"].to_list()
-    assert positive.tolist() == (labelled_rows["label"] == 1).to_list()
+    assert (grade == 1).tolist() == (labelled_rows["label"] == 1).to_list()
     assert len(notes) == 1
     assert notes[0].startswith("8 of 70 rows have no label and are omitted")
     with pytest.raises(InputError, match=r"label is .*missing.*drop-unlabelled"):
-        read_score(replace(score, reading=Reading(score="logits_1", positive="1")), positive="1")
+        read_score(replace(score, reading=Reading(score="logits_1", positive="1")))
 
 
 @pytest.mark.parametrize("value", MISSING.values(), ids=MISSING)
@@ -180,7 +180,7 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
 def test_score_thresholds_reject_a_missing_score_or_group(column, value, tmp_path):
     frame = with_missing_value(TWO_LABELS.with_columns(group=pl.int_range(N_ROWS) // 2), column, value)
     with pytest.raises(InputError, match=rf"row {MISSING_ROW} \(from 0\): {column} is missing"):
-        read_score(read_in_memory(frame, Reading(score="p", positive="1"), tmp_path), positive="1", group="group")
+        read_score(read_in_memory(frame, Reading(score="p", positive="1"), tmp_path), group="group")
 
 
 def replace_one_value(values: np.ndarray, missing: object) -> list:

@@ -81,7 +81,7 @@ def with_probabilities(numbers: np.ndarray, prefix: str = "probabilities") -> pl
 def read_scores(path: Path, label: object, positive: str, *, drop: bool) -> ScoreRows:
     write(pl.DataFrame({"score": SCORE, "label": list(label)}, strict=False), path)
     reading = Reading(score="score", positive=positive, drop_unlabelled=drop)
-    return read_score(open_predictions(path, reading), positive=positive)
+    return read_score(open_predictions(path, reading))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -96,7 +96,7 @@ def test_unjudged_rows_of_a_score_are_refused_or_dropped_with_their_number(other
         read_scores(path, labels, positive, drop=False)
     rows = read_scores(path, labels, positive, drop=True)
     np.testing.assert_array_equal(rows.score, SCORE[~IS_OTHER])
-    np.testing.assert_array_equal(rows.positive, LABEL[~IS_OTHER] == 1)
+    np.testing.assert_array_equal(rows.grade == 1, LABEL[~IS_OTHER] == 1)
     assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted")
 
 
@@ -120,7 +120,7 @@ def test_a_third_label_of_a_score_is_refused(other, drop, tmp_path):
 )
 def test_two_labels_of_a_score_have_any_spelling(label, positive, tmp_path):
     rows = read_scores(tmp_path / "p.parquet", label, positive, drop=False)
-    np.testing.assert_array_equal(rows.positive, LABEL == 1)
+    np.testing.assert_array_equal(rows.grade == 1, LABEL == 1)
 
 
 LABEL_N = np.array(["LABEL_0", "LABEL_1"])
