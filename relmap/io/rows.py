@@ -90,6 +90,8 @@ def read_rows(
     if decision is None:
         assert logits is not None
         decision = decide(logits)
+        if layout.kind == "score" and not layout.is_of_one_label:
+            decision = _decide_by_borders(frame[layout.columns[0]], layout.reading.borders, rows)
         # a score at the border of two labels means the negative label, but `decide` returns label 0
         if layout.kind == "score" and layout.is_of_one_label:
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
@@ -190,8 +192,8 @@ def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Seq
     if layout.is_of_one_label:
         return _read_binary_logits(frame, layout, rows, names)
     if layout.kind == "score":
-        distance = _read_distances(frame[layout.columns[0]], layout.reading.borders, rows)
-        return np.column_stack([np.zeros(len(distance)), distance.cumsum(axis=1)])
+        borders = layout.reading.borders
+        return ordinal_log_probabilities(_read_distances(frame[layout.columns[0]], borders, rows), borders)
     matrix = _read_matrix(frame, layout, rows)
     if layout.kind == "probabilities":
         return _log_probabilities(matrix, rows, percent=layout.reading.percent)
@@ -373,21 +375,46 @@ def _read_binary_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, nam
     return logits if positive_label(reading, names) else np.ascontiguousarray(logits[:, ::-1])
 
 
+def _decide_by_borders(column: pl.Series, borders: Sequence[float], rows: FileRows) -> np.ndarray:
+    """Return the number of borders below the score, shape (n,)."""
+    return np.asarray((_read_distances(column, borders, rows) > 0).sum(axis=1))
+
+
 def _read_distances(column: pl.Series, borders: Sequence[float], rows: FileRows) -> np.ndarray:
-    """Read the distance of a score from each border, shape (n, number of borders).
-
-    The logit of a label minus that of the label below it is the distance from the border between the two
-    (adjacent-category logits). So the label with the largest logit is the number of borders below the score.
-
-    Returns:
-        The distances, positive above a border.
-    """
+    """Read the distance of a score from each border, positive above it, shape (n, number of borders)."""
     distance = read_numbers(column, rows)[:, None] - np.array(borders)
     rows.reject(
         ~(np.abs(distance) <= MAX_LOGIT).all(axis=1),
         lambda row: f"{column.name} is {column[row]}; it must be finite, within ±{MAX_LOGIT:g}",
     )
     return np.asarray(distance)
+
+
+def ordinal_log_probabilities(distance: np.ndarray, borders: Sequence[float]) -> np.ndarray:
+    """Compute log-probabilities of labels in ascending order from the distances of a score from their borders.
+
+    The model is a cumulative logit model (proportional odds): the probability of a label above a border is
+    expit(distance / s). The scale s is half of the mean distance between neighboring borders, so that the unit of the
+    score does not matter.
+
+    Args:
+        distance: Distance of each score from each border, shape (n, K - 1).
+        borders: At least two borders, not decreasing, shape (K - 1,).
+
+    Returns:
+        Shape (n, K), float64. A label between two equal borders has almost no probability.
+
+    References:
+        McCullagh (1980), Regression models for ordinal data.
+    """
+    scale = (borders[-1] - borders[0]) / (2 * (len(borders) - 1)) or 1.0
+    scaled = distance / scale
+    edge = np.zeros((len(distance), 1))
+    log_above = np.hstack([edge, -np.logaddexp(0, -scaled)])  # of the lower border of each label
+    log_below = np.hstack([-np.logaddexp(0, scaled), edge])  # of its upper border
+    # expit(a) - expit(b) = expit(a) expit(-b) (1 - exp(b - a))
+    difference = np.r_[1, -np.expm1(-np.diff(borders) / scale), 1]
+    return np.asarray(log_above + log_below + np.log(np.maximum(difference, MIN_PROBABILITY)))
 
 
 def positive_label(reading: Reading, names: Sequence[str] | None) -> int:

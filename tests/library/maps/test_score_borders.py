@@ -7,10 +7,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from relmap import ReliabilityMap
 from relmap.errors import InputError
-from relmap.io.reading import Reading
+from relmap.io.columns import FileRows
+from relmap.io.reading import Reading, find_layout
+from relmap.io.rows import read_rows
 from relmap.maps.score_borders import balanced_borders
 from tests.maps import run_command
 
@@ -44,13 +47,22 @@ def test_each_label_is_decided_as_often_as_it_is_the_true_label(seed, n, n_label
 @given(
     score=st.lists(st.integers(-50, 50), min_size=1, max_size=30),
     borders=st.lists(st.integers(-40, 40), min_size=2, max_size=5).map(sorted),
+    unit=st.sampled_from([1.0, 0.125]),
 )
-def test_the_decision_is_the_number_of_borders_below_the_score(score, borders):
-    model = Reading(score="score", border=",".join(map(str, borders)))
-    assert model.borders == tuple(map(float, borders))
-    distance = np.array(score, dtype=float)[:, None] - np.array(borders)
-    logits = np.column_stack([np.zeros(len(score)), distance.cumsum(axis=1)])
-    assert logits.argmax(axis=1).tolist() == [sum(border < value for border in borders) for value in score]
+def test_a_score_has_the_probabilities_of_a_cumulative_logit_model(score, borders, unit):
+    scores = unit * np.array(score, dtype=float)
+    limits = unit * np.array(borders, dtype=float)
+    reading = Reading(score="s", border=",".join(map(str, limits.tolist())))
+    assert reading.borders == tuple(limits)
+    frame = pl.DataFrame({"s": scores})
+    layout = find_layout(["s"], "p.csv", labelled=False, reading=reading)
+    rows = read_rows(frame, layout, FileRows("p.csv"))
+    assert rows.decision.tolist() == [int((limits < value).sum()) for value in scores]
+    gap = float(np.diff(limits).mean()) or 2.0
+    above = np.column_stack(
+        [np.ones(len(scores)), expit((scores[:, None] - limits) / (gap / 2)), np.zeros(len(scores))]
+    )
+    np.testing.assert_allclose(np.exp(rows.logits), -np.diff(above, axis=1), rtol=1e-6, atol=1e-11)
 
 
 @pytest.mark.parametrize("border", [None, "-0.5,0.5,1"])
