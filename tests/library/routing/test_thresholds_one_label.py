@@ -1,6 +1,7 @@
 """A target accuracy for the decisions of one label, which are tested at the whole error level."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,14 @@ def test_the_threshold_of_one_label_is_never_higher_than_with_all_labels(documen
             (alone,) = find_accuracy_thresholds(
                 document, *rows, target=TARGET, groups=groups, only_label=estimate.label
             ).labels
-            assert alone.label == estimate.label
+            is_of_label = rows[1] == estimate.label
+            of_label = find_accuracy_thresholds(
+                document,
+                *(values[is_of_label] for values in rows),
+                target=TARGET,
+                groups=None if groups is None else groups.take(is_of_label),
+            ).overall
+            assert alone == replace(of_label, label=estimate.label)
             assert alone.n_rows == estimate.n_rows
             if estimate.threshold is not None:
                 assert alone.threshold is not None
