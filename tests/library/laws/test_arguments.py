@@ -323,6 +323,14 @@ READING_PROBES: dict[str, tuple[str, Options, Options]] = {
     "id": ("part", {"id": "pair"}, {"id": "other_pair"}),
     "drop_unlabelled": ("gaps", {}, {"drop_unlabelled": True}),
 }
+RUN_OPTIONS: Options = {"predictions": None, "run": "my.run"}
+JUDGED_OPTIONS: Options = RUN_OPTIONS | {"qrels": "qrels.txt", "relevant_from": 1, "score": "score", "border": 0.5}
+READING_PROBES |= {
+    "run": ("run", JUDGED_OPTIONS, {"run": "other.run"}),
+    "qrels": ("run", JUDGED_OPTIONS, {"qrels": "other_qrels.txt"}),
+    "relevant_from": ("run", JUDGED_OPTIONS, {"relevant_from": 2}),
+    "unjudged": ("run", JUDGED_OPTIONS, {"unjudged": "irrelevant"}),
+}
 SCORE_OPTIONS: Options = {
     "predictions": "many.parquet",
     "map_file": None,
@@ -351,6 +359,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "coverage": ("wide", {}, {"coverage": "0.3"}),
         "cut": ("wide", {}, {"cut": 0.8}),
         "cuts": ("wide", {}, {"cuts": "cuts.json"}),
+        "run": ("run", RUN_OPTIONS, {"run": "other.run"}),
     },
     "label": {
         "map_file": ("wide", {}, {"map_file": "two.json"}),
@@ -374,6 +383,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "group": ("two", {"probability": "q"}, {"group": "query"}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
         "figure": ("wide", {}, {"figure": "shares.svg"}),
+        "run": ("run", RUN_OPTIONS, {"run": "other.run"}),
         "fail_on_change": (
             "two",
             {"map_file": "wide.json", "predictions": "wide.parquet", "logits": "share"},
@@ -416,6 +426,18 @@ COMMAND_PARAMETERS = [
 ]
 
 
+def write_runs(folder: Path) -> None:
+    """Write two runs of 30 queries, and two files of judgments of a part of their documents."""
+    grade = GENERATOR.integers(0, 3, (30, 6))
+    for name, noise in (("my.run", 0.5), ("other.run", 2.0)):
+        score = grade + noise * GENERATOR.normal(size=grade.shape)
+        lines = [f"q{i} Q0 d{j} 1 {score[i, j]} t\n" for i in range(30) for j in range(6)]
+        (folder / name).write_text("".join(lines))
+    for name, n_judged in (("qrels.txt", 5), ("other_qrels.txt", 4)):
+        lines = [f"q{i} 0 d{j} {grade[i, j]}\n" for i in range(30) for j in range(n_judged)]
+        (folder / name).write_text("".join(lines))
+
+
 @pytest.fixture(scope="module")
 def command_folder(tmp_path_factory) -> Path:
     """Make a folder with files of rows, and a map of each kind of rows, fitted to other rows."""
@@ -430,6 +452,11 @@ def command_folder(tmp_path_factory) -> Path:
         )
     for name in ("gaps", "part"):
         (folder / f"{name}.json").write_text((folder / "judge.json").read_text())
+    write_runs(folder)
+    maps.run_command(
+        *("fit", "--run", folder / "my.run", "--qrels", folder / "qrels.txt", "--relevant-from", 1),
+        *("--score", "score", "--border", 0.5, "--out", folder / "run.json"),
+    )
     fitted_map = ReliabilityMap.load(folder / "wide.json")
     (folder / "cuts.json").write_text(json.dumps(fitted_map.thresholds(COLUMN_FRAME, coverage=0.2).to_dict()))
     return folder
