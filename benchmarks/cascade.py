@@ -19,7 +19,7 @@ from scipy.special import expit
 from benchmarks.records import RESULTS, Record, last_commit, read_records, today, write_records
 from relmap.cascade.apply import USE
 from relmap.cascade.estimator import Cascade
-from relmap.cascade.policy import CascadeRows, Costs, choose_policy, measure_policy
+from relmap.cascade.policy import CascadeRows, Costs, Plan, choose_policy, measure_policy
 from relmap.errors import InputError
 from relmap.routing.group_tests import RowGroups
 
@@ -108,7 +108,8 @@ def measure_cell(cell: Cell, draws: int) -> dict[str, object]:
         groups = RowGroups.from_names(np.arange(half) // GROUP_ROWS, draw) if cell.has_groups else None
         candidates = CascadeRows(rows.score[:half], rows.correct[:half])
         tests = CascadeRows(rows.score[half : 2 * half], rows.correct[half : 2 * half], groups)
-        chosen = choose_policy(candidates, tests, COSTS, target=cell.target).chosen
+        plan = Plan(("cheap", "strong"), COSTS, candidates, tests)
+        chosen = choose_policy([plan], target=cell.target).chosen
         if chosen is None:
             continue
         on_population = measure_policy(chosen.thresholds, population, COSTS)

@@ -37,12 +37,17 @@ class CascadeRoutes:
         decided: Number of rows whose decision is final, by the model that decided them.
         waiting: Number of rows to send, by the model or person to send them to.
         expected_accuracy: Mean reliability of the final decisions; None without final decisions.
+        expected_in_the_end: Expected accuracy of all rows with the decisions of a person; None while rows wait for a
+            model, or none for a person.
+        are_named: Whether ids or other columns name the rows.
     """
 
     rows: int
     decided: dict[str, int]
     waiting: dict[str, int]
     expected_accuracy: float | None
+    expected_in_the_end: float | None
+    are_named: bool
 
     def describe(self) -> list[str]:
         """Describe the routes.
@@ -61,10 +66,19 @@ class CascadeRoutes:
         for name, count in self.waiting.items():
             if name == PERSON:
                 lines.append(f"{count:,} rows go to a person.")
-            else:
+                continue
+            lines.append(
+                f"{count:,} rows go to {name}: add its predictions to these rows, then call `cascade apply` again."
+            )
+            if not self.are_named:
                 lines.append(
-                    f"{count:,} rows go to {name}: add its predictions to these rows, then call `cascade apply` again."
+                    "These rows have no ids, so rows with the same reliability are divided by their number: give all "
+                    "rows to the next call, in the same order."
                 )
+        if self.expected_in_the_end is not None:
+            lines.append(
+                f"Expected accuracy of all decisions, those of the person included: {self.expected_in_the_end:.1%}."
+            )
         return lines or ["There are no rows."]
 
 
@@ -74,7 +88,7 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
     The columns that are added: `cascade_decision`, the name of the decided label; `cascade_reliability`, the
     probability that it is correct; and `cascade_route`: `use`, or the name of the model to send the row to, or
     `person`. Decision and reliability are those of the last model that was asked. Rows with the same reliability are
-    divided at random, by their id or, without ids, by their number.
+    divided at random, by their id or, without ids, by the other columns that the rows of the fit had.
 
     Args:
         document: The cascade.
@@ -99,7 +113,8 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
     route = np.full(n_rows, names[0], dtype=object)
     decided: dict[str, int] = {}
     is_pending = np.ones(n_rows, dtype=bool)
-    ties = tie_breakers(name_rows(frame, document.id_column), n_steps, document.seed)
+    row_names = name_rows(frame, document.id_column, document.name_columns)
+    ties = tie_breakers(row_names, n_steps, document.seed)
     for number, step in enumerate(document.steps):
         readable = _read_step(step, rows, is_pending, is_first=number == 0)
         if readable is None:
@@ -125,12 +140,18 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
         [labels, pl.Series(ADDED_COLUMNS[1], reliability), pl.Series(ADDED_COLUMNS[2], route, pl.String)]
     )
     is_used = route == USE
-    waiting = {name: int((route == name).sum()) for name in [*names, PERSON]}
+    waiting = {name: int((route == name).sum()) for name in [*names, PERSON] if (route == name).any()}
+    expected_correct = float(reliability[is_used].sum())
+    in_the_end = None
+    if set(waiting) == {PERSON}:
+        in_the_end = (expected_correct + waiting[PERSON] * document.person_accuracy) / n_rows
     summary = CascadeRoutes(
         rows=n_rows,
         decided=decided,
-        waiting={name: count for name, count in waiting.items() if count},
-        expected_accuracy=float(reliability[is_used].mean()) if is_used.any() else None,
+        waiting=waiting,
+        expected_accuracy=expected_correct / int(is_used.sum()) if is_used.any() else None,
+        expected_in_the_end=in_the_end,
+        are_named=not isinstance(row_names, range),
     )
     return added, summary
 

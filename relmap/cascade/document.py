@@ -48,7 +48,8 @@ class CascadeDocument(MapPart):
         confidence_level: Confidence level of `lower_bound`.
         lower_bound: Lower bound of the accuracy of the final decisions.
         seed: Seed of the order of rows with the same reliability.
-        id_column: Column of ids that determine this order; null for the column `id`, or the numbers of the rows.
+        id_column: Column of ids that determine this order; null for the column `id`.
+        name_columns: Columns that determine it if there is no column of ids; without them, it is the row's number.
     """
 
     format: Literal["relmap-cascade"] = "relmap-cascade"
@@ -62,6 +63,7 @@ class CascadeDocument(MapPart):
     lower_bound: Share
     seed: Count
     id_column: str | None
+    name_columns: tuple[str, ...] = ()
 
     @property
     def label_names(self) -> tuple[str, ...]:

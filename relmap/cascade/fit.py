@@ -1,7 +1,8 @@
 """Fit a cascade: a reliability map for each model, and thresholds that reach a target accuracy at the least cost.
 
 The labelled rows are divided at random, by groups if there are any. The maps are fitted on one part, whose
-reliabilities give the candidates for the thresholds. The candidates are tested on the other part.
+reliabilities give the candidates for the thresholds. The candidates are tested on the other part. Each choice of models
+is a plan with maps of its own, so that a model that does not pay is not asked; in one plan, a person decides all rows.
 
 The map of a later model also reads the decisions of the models before it, because agreement is informative. It has two
 signals for each of these: whether the decisions agree, and the log-odds of the reliability of the earlier decision,
@@ -10,8 +11,9 @@ decision are those of its own reliability plus this second signal.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -23,16 +25,16 @@ from relmap.cascade.policy import (
     CascadeChoice,
     CascadeRows,
     Costs,
+    Plan,
     Policy,
     choose_policy,
     describe_missing_policy,
-    iterate_alternatives,
     simulate_person,
     tie_breakers,
 )
 from relmap.cascade.settings import CascadeSettings
 from relmap.decisions import FixedDecisions, confidence_logit
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment
 from relmap.evaluation.summary import Summary
 from relmap.io.columns import join_names
 from relmap.io.frames import FramePredictions
@@ -46,6 +48,7 @@ from relmap.maps.score import ignore_progress, score_file
 from relmap.routing.group_tests import RowGroups
 
 PERSON = "person"
+GROUP_NAMES = ("query", "query_id", "qid", "group", "group_id", "topic", "session", "session_id")
 MAX_SUPPORT = 10.0  # log-odds; a reliability closer to 0 or 1 supports no further
 MIN_TEST_ROWS = 20
 
@@ -89,25 +92,30 @@ def fit_cascade(
     rows, models, notes = _drop_unlabelled(rows, models, labels)
     read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
     notes += read_notes
+    if group is None:
+        notes += _describe_possible_groups(rows.frame)
     is_test = _choose_test_rows(len(rows.frame), groups, settings)
-    person = simulate_person(len(is_test), settings.person_accuracy, settings.seed)
-    maps, logits = _fit_maps(rows, read, names, group, is_test, settings.seed)
-    correct = [model.correct for model in read.values()]
-    if step_costs.person is not None:
-        correct.append(person)
+    fitted = _fit_maps(rows, read, names, group, is_test, settings.seed)
     id_column = next(iter(models.values())).id
-    ties = tie_breakers(name_rows(rows.frame, id_column), len(models), settings.seed)
-    test_groups = None if groups is None else RowGroups.from_names(groups[is_test], settings.seed)
-    scored = _Scored(np.column_stack(correct), ties, is_test, test_groups)
-    level = 1 - settings.confidence_level
-    candidates, tests = scored.divide(expit(np.column_stack(logits)))
-    choice = choose_policy(
-        candidates, tests, step_costs, target=settings.target_accuracy, budget=settings.budget, level=level
+    name_columns = _find_name_columns(rows, models)
+    pool = _Pool(
+        names=name_rows(rows.frame, id_column, name_columns),
+        correct={name: model.correct for name, model in read.items()},
+        person=simulate_person(len(is_test), settings.person_accuracy, settings.seed),
+        is_test=is_test,
+        test_groups=None if groups is None else RowGroups.from_names(groups[is_test], settings.seed),
+        costs=step_costs,
+        seed=settings.seed,
     )
+    scores = {asked: [expit(fitted[asked[: k + 1]].logit) for k in range(len(asked))] for asked in fitted}
+    plans = pool.list_plans(scores)
+    choice = _choose(plans, settings)
+    alternatives = {
+        name: _choose(pool.list_plans(scores), settings) for name, scores in _other_scores(read, len(is_test), settings)
+    }
     curves = {"the cascade": choice.frontier}
-    alternatives = scored.choose_alternatives(read, step_costs, settings)
     curves |= {name: alternative.frontier for name, alternative in alternatives.items()}
-    single = list(iterate_alternatives(tests, step_costs, list(models)))
+    single = pool.measure_alone()
     numbers = {
         "rows": len(is_test),
         "test_rows": int(is_test.sum()),
@@ -116,9 +124,9 @@ def fit_cascade(
         "confidence_level": settings.confidence_level,
         "person_accuracy": settings.person_accuracy,
         "lower_bound": choice.lower_bound,
-        "chosen": None if choice.chosen is None else _policy_json(choice.chosen),
+        "chosen": None if choice.chosen is None else _policy_json(choice.chosen, plans),
         "alternatives": {
-            name: None if alternative.chosen is None else _policy_json(alternative.chosen)
+            name: None if alternative.chosen is None else _policy_json(alternative.chosen, plans)
             for name, alternative in alternatives.items()
         },
         "alone": {name: {"cost": cost, "accuracy": accuracy} for name, cost, accuracy in single},
@@ -128,11 +136,39 @@ def fit_cascade(
         },
     }
     if choice.chosen is None:
-        reason = describe_missing_policy(choice, tests, step_costs, target=settings.target_accuracy, level=level)
+        n_groups = None if groups is None else len(np.unique(groups))
+        level = 1 - settings.confidence_level
+        reason = describe_missing_policy(choice, plans, target=settings.target_accuracy, level=level, n_groups=n_groups)
         return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
-    document = _build_document(maps, choice, step_costs, settings, id_column)
-    lines = _describe(choice, alternatives, single, list(models), tests, step_costs, settings)
+    asked = plans[choice.chosen.plan].models
+    lines = _describe(choice, plans, alternatives, single, settings)
+    if not asked:
+        reason = (
+            f"No cascade: a person alone costs {choice.chosen.cost:.4g} per row, and no cascade that "
+            "reaches this is cheaper. Cheaper or better models, or more labelled rows, can change this."
+        )
+        return None, Summary(lines=(reason, *lines[1:]), notes=tuple(notes), numbers=numbers)
+    maps = {name: fitted[asked[: k + 1]].document for k, name in enumerate(asked)}
+    document = _build_document(maps, choice, plans[choice.chosen.plan].costs, settings, id_column, name_columns)
     return document, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
+
+
+def _choose(plans: Sequence[Plan], settings: CascadeSettings) -> CascadeChoice:
+    return choose_policy(
+        plans, target=settings.target_accuracy, budget=settings.budget, level=1 - settings.confidence_level
+    )
+
+
+def _describe_possible_groups(frame: pl.DataFrame) -> list[str]:
+    """Note a column that seems to be the group of rows that depend on each other."""
+    for column in frame.columns:
+        if column.lower() in GROUP_NAMES and frame[column].n_unique() < len(frame):
+            return [
+                f"The column {column} has {frame[column].n_unique():,} values in {len(frame):,} rows. If rows of the "
+                f"same {column} depend on each other, the guarantee does not hold without "
+                f"{assignment('group', column)}."
+            ]
+    return []
 
 
 def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], settings: CascadeSettings) -> Costs:
@@ -268,12 +304,49 @@ def with_signals(
     return frame
 
 
-def name_rows(frame: pl.DataFrame, id_column: str | None) -> Sequence[object]:
-    """Return the id of each row, or its number if there are no ids, shape (n,)."""
+def name_rows(frame: pl.DataFrame, id_column: str | None, name_columns: Sequence[str]) -> Sequence[object]:
+    """Name rows, so that those with the same reliability are divided in the same way in every call.
+
+    Args:
+        frame: n rows.
+        id_column: Column of ids; None for `id`.
+        name_columns: Columns that name a row together if there are no ids.
+
+    Returns:
+        The names, n of them; the numbers of the rows if these columns are missing.
+    """
     column = id_column or DEFAULT_ID_COLUMN
     if column in frame.columns:
         return frame[column].to_list()
+    if name_columns and set(name_columns) <= set(frame.columns):
+        return frame.select(name_columns).rows()
     return range(len(frame))
+
+
+def _find_name_columns(rows: FramePredictions, models: Mapping[str, Reading]) -> tuple[str, ...]:
+    """Find the columns that are neither labels nor predictions, such as query and document."""
+    used: set[str] = set()
+    for reading in models.values():
+        layout = find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=reading)
+        used.update(layout.all_columns)
+    return tuple(column for column in rows.frame.columns if column not in used)
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedModel:
+    """A model with the map that it has after certain other models.
+
+    Attributes:
+        document: The map.
+        decision: Decision of each row, shape (n,).
+        logit: Log-odds of the reliability of each row, shape (n,).
+        logit_out_of_fold: The same; for fit rows, of models that were fitted without them.
+    """
+
+    document: MapDocument
+    decision: np.ndarray
+    logit: np.ndarray
+    logit_out_of_fold: np.ndarray
 
 
 def _fit_maps(
@@ -283,92 +356,126 @@ def _fit_maps(
     group: str | None,
     is_test: np.ndarray,
     seed: int,
-) -> tuple[dict[str, MapDocument], list[np.ndarray]]:
-    """Fit the map of each model on the rows that are not test rows.
+) -> dict[tuple[str, ...], _FittedModel]:
+    """Fit a map for the last of each choice of models, on the rows that are not test rows.
 
     The signals of a later map are computed from out-of-fold reliabilities of the fit rows. The maps then score all rows
     as they will score new ones; so the candidates for the thresholds see slightly optimistic reliabilities, which their
     test corrects.
 
     Returns:
-        The maps, and the log-odds of the reliability of all rows for each model.
+        Models in their order -> the last of them, whose map reads the decisions of those before.
     """
-    maps: dict[str, MapDocument] = {}
-    logits: list[np.ndarray] = []
-    out_of_fold: list[tuple[np.ndarray, np.ndarray]] = []
-    scored: list[tuple[np.ndarray, np.ndarray]] = []
-    for name, model in read.items():
-        signals = signal_names(list(maps))
-        frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
+    fitted: dict[tuple[str, ...], _FittedModel] = {}
+    for models in _choices_of_models(list(read)):
+        model = read[models[-1]]
+        earlier = list(models[:-1])
+        before = [fitted[models[: k + 1]] for k in range(len(earlier))]
+        out_of_fold = [(each.decision, each.logit_out_of_fold) for each in before]
+        scored = [(each.decision, each.logit) for each in before]
+        frame = with_signals(rows.frame, earlier, model.decision, out_of_fold).filter(~is_test)
         fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
         # the order of the labels was checked on all rows
-        fit = fit_map(
-            fit_rows, FitOptions(labels=names, group=group, signals=signals, seed=seed, accept_label_order=True)
+        options = FitOptions(
+            labels=names, group=group, signals=signal_names(earlier), seed=seed, accept_label_order=True
         )
-        document = fit.document
-        all_rows = replace(
-            rows, frame=with_signals(rows.frame, list(maps), model.decision, scored), reading=model.reading
-        )
-        logit = score_file(document, all_rows, ignore_progress).scores["logit"].to_numpy()
+        fit = fit_map(fit_rows, options)
+        all_rows = replace(rows, frame=with_signals(rows.frame, earlier, model.decision, scored), reading=model.reading)
+        logit = score_file(fit.document, all_rows, ignore_progress).scores["logit"].to_numpy()
         logit_out_of_fold = logit.copy()
         logit_out_of_fold[~is_test] = fit.scored.logit
-        maps[name] = document
-        logits.append(logit)
-        out_of_fold.append((model.decision, logit_out_of_fold))
-        scored.append((model.decision, logit))
-    return maps, logits
+        fitted[models] = _FittedModel(fit.document, model.decision, logit, logit_out_of_fold)
+    return fitted
+
+
+def _choices_of_models(models: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return each choice of at least one model, in their order; smaller choices come first."""
+    return [chosen for size in range(1, len(models) + 1) for chosen in combinations(models, size)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Scored:
-    """What all scores of the rows share.
+class _Pool:
+    """What all plans share.
 
     Attributes:
-        correct: Whether the decision of each step is correct, shape (n, number of steps).
-        ties: What is added to the scores, so that no two are equal, shape (n, number of models).
+        names: Name of each row, n of them, which orders rows with the same score.
+        correct: Whether the decision of each model is correct, shape (n,) for each.
+        person: Whether the decision of a person is correct, shape (n,).
         is_test: Whether each row tests the thresholds, shape (n,).
         test_groups: Groups of the test rows; None if rows are independent.
+        costs: Costs of all models.
+        seed: Seed of the order of rows with the same score.
     """
 
-    correct: np.ndarray
-    ties: np.ndarray
+    names: Sequence[object]
+    correct: Mapping[str, np.ndarray]
+    person: np.ndarray
     is_test: np.ndarray
     test_groups: RowGroups | None
+    costs: Costs
+    seed: int
 
-    def divide(self, score: np.ndarray) -> tuple[CascadeRows, CascadeRows]:
-        """Return the rows for candidates and the rows for tests, with these scores of shape (n, number of models)."""
-        without_ties = score + self.ties
+    def list_plans(self, scores: Mapping[tuple[str, ...], Sequence[np.ndarray]]) -> list[Plan]:
+        """List the plans; in the last one, a person decides every row, if the cost of a person is known.
+
+        Args:
+            scores: Models that are asked -> score of each row for each of them, shape (n,).
+
+        Returns:
+            A plan for each choice of models.
+        """
+        plans = [self._build_plan(models, columns) for models, columns in scores.items()]
+        if self.costs.person is not None:
+            plans.append(self._build_plan((), ()))
+        return plans
+
+    def _build_plan(self, models: tuple[str, ...], scores: Sequence[np.ndarray]) -> Plan:
+        cost_of = dict(zip(self.correct, self.costs.models, strict=True))
+        costs = replace(self.costs, models=tuple(cost_of[name] for name in models))
+        columns = [self.correct[name] for name in models]
+        if costs.person is not None:
+            columns.append(self.person)
+        correct = np.column_stack(columns)
+        score = np.empty((len(correct), 0))
+        if models:
+            score = np.column_stack(scores) + tie_breakers(self.names, len(models), self.seed)
         is_test = self.is_test
-        fitted = CascadeRows(without_ties[~is_test], self.correct[~is_test])
-        return fitted, CascadeRows(without_ties[is_test], self.correct[is_test], self.test_groups)
+        return Plan(
+            models,
+            costs,
+            CascadeRows(score[~is_test], correct[~is_test]),
+            CascadeRows(score[is_test], correct[is_test], self.test_groups),
+        )
 
-    def choose_alternatives(
-        self, read: Mapping[str, _ModelRows], costs: Costs, settings: CascadeSettings
-    ) -> dict[str, CascadeChoice]:
-        """Choose thresholds on stated confidences, and on random numbers, as on the reliabilities."""
-        shape = (len(self.is_test), len(read))
-        scores = {"random routing": np.random.default_rng(settings.seed).random(shape)}
-        stated = [model.stated_confidence for model in read.values()]
-        if any(confidence is not None for confidence in stated):
-            constant = np.full(shape[0], 0.5)  # of a model that states no confidence: it decides all rows or none
-            columns = [constant if confidence is None else confidence for confidence in stated]
-            scores["thresholds on the confidences"] = np.column_stack(columns)
-        choices = {}
-        for name, score in scores.items():
-            candidates, tests = self.divide(score)
-            choices[name] = choose_policy(
-                candidates,
-                tests,
-                costs,
-                target=settings.target_accuracy,
-                budget=settings.budget,
-                level=1 - settings.confidence_level,
-            )
-        return choices
+    def measure_alone(self) -> list[tuple[str, float, float]]:
+        """Return description, mean cost of a row and accuracy of each model alone, and of a person alone."""
+        alone = []
+        for (name, correct), cost in zip(self.correct.items(), self.costs.models, strict=True):
+            alone.append((f"{name} alone", cost, float(correct[self.is_test].mean())))
+        if self.costs.person is not None:
+            alone.append(("a person alone", self.costs.person, self.costs.person_accuracy))
+        return alone
 
 
-def _policy_json(policy: Policy) -> dict[str, object]:
+def _other_scores(
+    read: Mapping[str, _ModelRows], n_rows: int, settings: CascadeSettings
+) -> Iterator[tuple[str, dict[tuple[str, ...], list[np.ndarray]]]]:
+    """Yield random numbers and stated confidences, as scores in place of the reliabilities."""
+    generator = np.random.default_rng(settings.seed)
+    columns = {"random routing": {name: generator.random(n_rows) for name in read}}
+    if any(model.stated_confidence is not None for model in read.values()):
+        constant = np.full(n_rows, 0.5)  # of a model that states no confidence: it decides all rows or none
+        columns["thresholds on the confidences"] = {
+            name: constant if model.stated_confidence is None else model.stated_confidence
+            for name, model in read.items()
+        }
+    for name, of_model in columns.items():
+        yield name, {models: [of_model[model] for model in models] for models in _choices_of_models(list(read))}
+
+
+def _policy_json(policy: Policy, plans: Sequence[Plan]) -> dict[str, object]:
     return {
+        "models": list(plans[policy.plan].models),
         "thresholds": [None if threshold >= NEVER else threshold for threshold in policy.thresholds],
         "cost": policy.cost,
         "accuracy": policy.accuracy,
@@ -382,6 +489,7 @@ def _build_document(
     costs: Costs,
     settings: CascadeSettings,
     id_column: str | None,
+    name_columns: tuple[str, ...],
 ) -> CascadeDocument:
     assert choice.chosen is not None
     assert choice.lower_bound is not None
@@ -400,23 +508,24 @@ def _build_document(
         lower_bound=choice.lower_bound,
         seed=settings.seed,
         id_column=id_column,
+        name_columns=name_columns,
     )
 
 
 def _describe(
     choice: CascadeChoice,
+    plans: Sequence[Plan],
     alternatives: Mapping[str, CascadeChoice],
     single: Sequence[tuple[str, float, float]],
-    models: Sequence[str],
-    tests: CascadeRows,
-    costs: Costs,
     settings: CascadeSettings,
 ) -> list[str]:
     """Describe the thresholds, their guarantee and the alternatives."""
     chosen = choice.chosen
     assert chosen is not None
     assert choice.lower_bound is not None
-    deciders = [*models, *([PERSON] if costs.person is not None else [])]
+    plan = plans[chosen.plan]
+    tests = plan.tests
+    deciders = [*plan.models, *([PERSON] if plan.costs.person is not None else [])]
     shares = [f"{name} decides {share:.1%}" for name, share in zip(deciders, chosen.shares, strict=True)]
     unit = "rows" if tests.groups is None else "groups"
     lines = [
@@ -425,7 +534,10 @@ def _describe(
         f"final decisions are correct, if new {unit} are independent and like these. On the {len(tests.score):,} rows "
         f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
     ]
-    if costs.person is not None:
+    unused = [name for name in max((each.models for each in plans), key=len) if name not in plan.models]
+    if unused and plan.models:
+        lines.append(f"Not asked, because this is cheaper without: {join_names(unused)}.")
+    if plan.costs.person is not None:
         lines.append(f"A person is assumed to be correct in {100 * settings.person_accuracy:g}% of the decisions.")
     for name, cost, accuracy in single:
         lines.append(f"  {name}: cost {cost:.4g}, accuracy {accuracy:.1%}")

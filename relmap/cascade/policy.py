@@ -1,22 +1,24 @@
 """Thresholds of a cascade: which model, or a person, decides each row, at the least expected cost.
 
 A cascade asks its models in order, cheapest first. A model decides a row if the reliability of its decision reaches the
-threshold of its step; otherwise the row goes on to the next model, and from the last model to a person. `choose_policy`
-finds thresholds by Pareto testing (Laufer-Goldshtein et al., 2023, Efficiently controlling multiple risks with Pareto
-testing). Rows that the maps were fitted on give the candidates: thresholds for which no others are both cheaper and
-more accurate. The candidates are then tested on rows that neither the maps nor the candidates have seen, in the order
-of their estimated accuracy, the most accurate first, until one fails. This controls the probability of choosing
-thresholds that miss the target, without a correction for the number of candidates.
+threshold of its step; otherwise the row goes on to the next model, and from the last model to a person. A model that
+does not pay is left out, so there is a plan for each choice of models. `choose_policy` finds plan and thresholds by
+Pareto testing (Laufer-Goldshtein et al., 2023, Efficiently controlling multiple risks with Pareto testing). Rows that
+the maps were fitted on give the candidates: thresholds of any plan for which no others are both cheaper and more
+accurate. The candidates are then tested on rows that neither the maps nor the candidates have seen, in the order of
+their estimated accuracy, the most accurate first, until one fails. This controls the probability of choosing thresholds
+that miss the target, without a correction for the number of candidates.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from relmap.errors import InputError, option
+from relmap.errors import InputError, assignment
 from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
 from relmap.routing.group_tests import RowGroups, min_groups_to_reject
 
@@ -78,6 +80,23 @@ class CascadeRows:
         return np.asarray(self.correct[np.arange(len(step)), step])
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Models that are asked, and what is known of the rows if these are asked.
+
+    Attributes:
+        models: Names of the models, in the order of the cascade; empty if a person decides every row.
+        costs: Costs of the steps.
+        candidates: Rows to find candidates on. The maps may have been fitted on them.
+        tests: Rows to test candidates on, which no map has seen. They are the same rows in every plan.
+    """
+
+    models: tuple[str, ...]
+    costs: Costs
+    candidates: CascadeRows
+    tests: CascadeRows
+
+
 @dataclass(frozen=True)
 class Policy:
     """Thresholds, with their cost and accuracy on some rows.
@@ -87,12 +106,14 @@ class Policy:
         cost: Mean cost of a row.
         accuracy: Share of final decisions that are correct.
         shares: Share of the rows that each step decides.
+        plan: Number of the plan that the thresholds belong to.
     """
 
     thresholds: tuple[float, ...]
     cost: float
     accuracy: float
     shares: tuple[float, ...]
+    plan: int = 0
 
 
 def tie_breakers(names: Sequence[object], n_models: int, seed: int) -> np.ndarray:
@@ -116,13 +137,14 @@ def tie_breakers(names: Sequence[object], n_models: int, seed: int) -> np.ndarra
     return TIE_RANGE * uniform / 2.0**64
 
 
-def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs) -> Policy:
+def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs, plan: int = 0) -> Policy:
     """Measure the cost and the accuracy of thresholds.
 
     Args:
         thresholds: Minimum reliability of each step that can pass a row on.
         rows: Labelled rows.
         costs: Costs of the steps.
+        plan: Number of the plan that the thresholds belong to.
 
     Returns:
         The thresholds with their cost and accuracy.
@@ -135,35 +157,53 @@ def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs)
         cost=float(shares @ costs.cumulative),
         accuracy=float(rows.correct_at(step).mean()),
         shares=tuple(shares.tolist()),
+        plan=plan,
     )
 
 
-def find_frontier(rows: CascadeRows, costs: Costs) -> list[Policy]:
-    """Find thresholds for which no others are both cheaper and at least as accurate.
+def find_frontier(plans: Sequence[Plan]) -> list[Policy]:
+    """Find plans and thresholds for which no others are both cheaper and at least as accurate.
 
     Args:
-        rows: Labelled rows.
-        costs: Costs of the steps.
+        plans: The plans.
 
     Returns:
-        At most `MAX_TESTED` policies, the most accurate and expensive first.
+        At most `MAX_TESTED` policies, measured on the rows for candidates, the most accurate and expensive first.
     """
+    policies: list[Policy] = []
+    for number, plan in enumerate(plans):
+        policies += _frontier_of_plan(number, plan)
+    cost = np.array([policy.cost for policy in policies])
+    accuracy = np.array([policy.accuracy for policy in policies])
+    on_frontier = [policies[index] for index in _undominated(cost, accuracy)]
+    if len(on_frontier) > MAX_TESTED:
+        chosen = np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)
+        on_frontier = [on_frontier[index] for index in chosen]
+    return on_frontier
+
+
+def _frontier_of_plan(number: int, plan: Plan) -> list[Policy]:
+    """Return the policies of one plan that none of its other policies beats, the most accurate first."""
+    rows = plan.candidates
+    costs = plan.costs
     n_thresholds = len(costs.cumulative) - 1
     if n_thresholds == 0:
-        return [measure_policy((), rows, costs)]
+        return [measure_policy((), rows, costs, number)]
     n_values = max(2, int(MAX_CANDIDATES ** (1 / n_thresholds)))
     values = [_candidate_thresholds(rows.score[:, model], n_values) for model in range(n_thresholds)]
     last_step = _LastStep.from_rows(rows, costs, values[-1])
     scanned = [last_step.scan(first) for first in product(*values[:-1])]
     cost = np.array([costs_of_first for costs_of_first, _ in scanned]).ravel()
     accuracy = np.array([accuracies for _, accuracies in scanned]).ravel()
+    combinations = list(product(*values))
+    return [measure_policy(combinations[index], rows, costs, number) for index in _undominated(cost, accuracy)]
+
+
+def _undominated(cost: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
+    """Return the numbers of the policies that no other one beats, the most accurate and expensive first."""
     order = np.lexsort((-accuracy, cost))  # by cost; of equally expensive ones, the most accurate first
     best_before = np.r_[-np.inf, np.maximum.accumulate(accuracy[order])[:-1]]
-    on_frontier = order[accuracy[order] > best_before][::-1]
-    if len(on_frontier) > MAX_TESTED:
-        on_frontier = on_frontier[np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)]
-    combinations = list(product(*values))
-    return [measure_policy(combinations[index], rows, costs) for index in on_frontier]
+    return np.asarray(order[accuracy[order] > best_before][::-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,20 +306,12 @@ class CascadeChoice:
 
 
 def choose_policy(
-    candidates: CascadeRows,
-    tests: CascadeRows,
-    costs: Costs,
-    *,
-    target: float | None = None,
-    budget: float | None = None,
-    level: float = 0.05,
+    plans: Sequence[Plan], *, target: float | None = None, budget: float | None = None, level: float = 0.05
 ) -> CascadeChoice:
     """Choose the cheapest thresholds that reach a target accuracy, or the most accurate ones within a budget.
 
     Args:
-        candidates: Rows to find candidates on. The maps may have been fitted on them.
-        tests: Rows to test candidates on, which no map has seen.
-        costs: Costs of the steps.
+        plans: Models that may be asked, with their rows.
         target: Accuracy of the final decisions, in (0, 1). The probability of choosing thresholds with a lower accuracy
             is at most `level`.
         budget: Mean cost of a row. The thresholds are chosen on the candidates' rows, so the cost of new rows is near
@@ -294,57 +326,70 @@ def choose_policy(
     """
     if (target is None) == (budget is None):
         raise InputError("give either a target accuracy or a budget")
-    frontier = find_frontier(candidates, costs)
-    measured = tuple(measure_policy(policy.thresholds, tests, costs) for policy in frontier)
+    frontier = find_frontier(plans)
+    measured = []
+    correct = []
+    for policy in frontier:
+        plan = plans[policy.plan]
+        measured.append(measure_policy(policy.thresholds, plan.tests, plan.costs, policy.plan))
+        correct.append(plan.tests.correct_at(plan.tests.deciding_step(policy.thresholds)))
+    groups = plans[0].tests.groups
     chosen: int | None = None
+    lower_bound = target
     if target is not None:
-        for index, policy in enumerate(measured):
-            correct = tests.correct_at(tests.deciding_step(policy.thresholds))
-            if accuracy_p_value(correct, tests.groups, target) > level:
+        for index, correct_decisions in enumerate(correct):
+            if accuracy_p_value(correct_decisions, groups, target) > level:
                 break
             chosen = index
-        lower_bound = target
     else:
         affordable = [index for index, policy in enumerate(frontier) if policy.cost <= float(budget or 0)]
         if affordable:
             chosen = affordable[0]
-            correct = tests.correct_at(tests.deciding_step(frontier[chosen].thresholds))
-            lower_bound = lower_accuracy_bound(correct, tests.groups, level)
+            lower_bound = lower_accuracy_bound(correct[chosen], groups, level)
     if chosen is None:
-        return CascadeChoice(None, None, measured)
-    return CascadeChoice(measured[chosen], lower_bound, measured)
+        return CascadeChoice(None, None, tuple(measured))
+    return CascadeChoice(measured[chosen], lower_bound, tuple(measured))
 
 
 def describe_missing_policy(
-    choice: CascadeChoice, tests: CascadeRows, costs: Costs, *, target: float | None, level: float
+    choice: CascadeChoice, plans: Sequence[Plan], *, target: float | None, level: float, n_groups: int | None
 ) -> str:
     """Explain why no thresholds were chosen, and what would help.
 
     Args:
         choice: A choice without thresholds.
-        tests: The rows that candidates were tested on.
-        costs: Costs of the steps.
+        plans: The plans that it was made from.
         target: The target accuracy; None with a budget.
         level: Probability of a wrong statement.
+        n_groups: Number of all groups, those that fit the maps included; None without groups.
 
     Returns:
         A sentence.
     """
-    best = choice.frontier[0]
     if target is None:
-        return f"the first model alone costs {costs.models[0]:g}, which exceeds the budget; raise the budget"
-    if tests.groups is not None:
+        cheapest = min(policy.cost for policy in choice.frontier)
+        return f"the cheapest way costs {cheapest:.4g}, which exceeds the budget; raise the budget"
+    tests = plans[0].tests
+    unit = "rows"
+    if tests.groups is not None and n_groups is not None:
+        unit = "groups"
         needed = min_groups_to_reject(target, level)
         if tests.groups.n_groups < needed:
+            enough = math.ceil(100 * needed / n_groups) / 100
+            larger = f" (or test on more of them: {assignment('hold_out', enough)})" if enough < 1 else ""
             return (
-                f"the thresholds are tested on {tests.groups.n_groups} groups, and at least {needed} are needed to "
-                f"show an accuracy of {target:.1%}; label more groups, test on a larger share with "
-                f"{option('hold_out')}, or lower the target"
+                f"the thresholds are tested on {tests.groups.n_groups} of {n_groups} groups, and at least {needed} are "
+                f"needed to show an accuracy of {target:.1%}; label more groups{larger}, or lower the target"
             )
-    advice = "lower the target, or label more rows"
-    if costs.person is None:
+    n_units = len(tests.score) if tests.groups is None else tests.groups.n_groups
+    best = choice.frontier[0]
+    advice = f"label more {unit}, or lower the target"
+    if plans[0].costs.person is None:
         advice = f"give the cost of a person, {advice}"
-    return f"the most accurate thresholds reach {best.accuracy:.1%} on {len(tests.score):,} rows; {advice}"
+    return (
+        f"the most accurate way reaches {best.accuracy:.1%} on {n_units:,} {unit}, which does not show {target:.1%} "
+        f"with {1 - level:.0%} confidence; {advice}"
+    )
 
 
 def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
@@ -352,20 +397,3 @@ def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
     if accuracy == 1:
         return np.ones(n_rows, dtype=bool)
     return np.random.default_rng(seed).random(n_rows) < accuracy
-
-
-def iterate_alternatives(tests: CascadeRows, costs: Costs, names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
-    """Yield name, cost and accuracy of each model alone, and of a person alone.
-
-    Args:
-        tests: Labelled rows.
-        costs: Costs of the steps.
-        names: Names of the models.
-
-    Yields:
-        Name, mean cost of a row, and accuracy.
-    """
-    for index, name in enumerate(names):
-        yield f"{name} alone", costs.models[index], float(tests.correct[:, index].mean())
-    if costs.person is not None:
-        yield "a person alone", costs.person, costs.person_accuracy

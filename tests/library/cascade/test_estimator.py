@@ -140,8 +140,66 @@ def test_groups_are_not_divided_between_fit_and_test():
 
 def test_too_few_groups_are_named():
     few = LABELLED.with_columns(query=pl.col("query") // 8)
-    with pytest.raises(InputError, match="tested on 8 groups, and at least"):
+    with pytest.raises(InputError, match=r"tested on 8 of 15 groups, and at least 36"):
         Cascade(**CALLS, target_accuracy=0.9).fit(few, groups="query")
+
+
+def test_a_model_that_does_not_pay_is_not_asked():
+    noise = np.random.default_rng(3).integers(0, 2, N_ROWS)
+    useless = LABELLED.with_columns(large=pl.Series(np.array(NAMES)[noise]))
+    cascade = Cascade(**CALLS, target_accuracy=TARGET).fit(useless)
+    assert cascade.summary_.numbers["chosen"]["models"] == ["small"]
+    assert set(cascade.apply(NEW.drop("large"))["cascade_route"]) == {"use", "person"}
+    assert "Not asked, because this is cheaper without: large." in cascade.summary_.lines
+
+
+def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
+    costs = {"small": 10, "large": 1, "person": 100}
+    cascade = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.85).fit(LABELLED)
+    assert cascade.summary_.numbers["chosen"]["models"] == ["large"]
+    assert set(cascade.apply(NEW.drop("small", "small_confidence"))["cascade_route"]) <= {"use", "person"}
+
+
+def test_no_cascade_is_written_if_a_person_alone_is_cheaper():
+    costs = {"small": 10, "large": 20, "person": 1}
+    with pytest.raises(InputError, match="a person alone costs 1 per row"):
+        Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.95).fit(LABELLED)
+
+
+def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(cascade):
+    names = LABELLED.rename({"id": "passage"})
+    fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(names)
+    assert fitted.document_.name_columns == ("passage", "query")
+    rows = NEW.rename({"id": "passage"})
+    at_once = fitted.apply(rows)
+    is_sent = fitted.apply(rows.drop("large"))["cascade_route"] == "large"
+    assert fitted.apply(rows.filter(is_sent)).equals(at_once.filter(is_sent))
+
+
+def test_rows_that_nothing_names_must_keep_their_order(cascade):
+    fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.drop("id", "query"))
+    fitted.apply(NEW.drop("id", "query", "large"))
+    assert not fitted.routes_.are_named
+    assert any("in the same order" in line for line in fitted.routes_.describe())
+
+
+def test_a_column_of_queries_without_groups_is_noted():
+    assert any("groups='query'" in note for note in cascade_notes(LABELLED))
+    assert not any("groups=" in note for note in cascade_notes(LABELLED.rename({"query": "text"})))
+
+
+def cascade_notes(rows: pl.DataFrame) -> tuple[str, ...]:
+    return Cascade(**CALLS, target_accuracy=TARGET).fit(rows).summary_.notes
+
+
+def test_the_expected_accuracy_in_the_end_counts_the_person():
+    costs = {"small": 1, "person": 100}
+    models = {"small": MODELS["small"]}
+    cascade = Cascade(models, costs, labels=NAMES, target_accuracy=TARGET, person_accuracy=0.97).fit(LABELLED)
+    routed = cascade.apply(NEW)
+    expected = routed["cascade_reliability"].to_numpy().copy()
+    expected[(routed["cascade_route"] == "person").to_numpy()] = 0.97
+    assert cascade.routes_.expected_in_the_end == pytest.approx(expected.mean())
 
 
 def test_without_a_person_a_target_may_be_out_of_reach():

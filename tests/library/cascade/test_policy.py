@@ -13,6 +13,7 @@ from relmap.cascade.policy import (
     TIE_RANGE,
     CascadeRows,
     Costs,
+    Plan,
     accuracy_p_value,
     choose_policy,
     find_frontier,
@@ -39,6 +40,11 @@ def simulate(n_rows: int, n_models: int, seed: int, *, has_person: bool = True) 
     if has_person:
         correct = np.column_stack([correct, np.ones(n_rows, dtype=bool)])
     return CascadeRows(score, correct)
+
+
+def plan(candidates: CascadeRows, tests: CascadeRows | None = None, costs: Costs = COSTS) -> Plan:
+    names = tuple("abc"[: len(costs.models)])
+    return Plan(names, costs, candidates, candidates if tests is None else tests)
 
 
 def test_a_policy_by_hand():
@@ -79,12 +85,35 @@ def test_the_frontier_is_that_of_all_policies(n_rows, n_models, seed, has_person
         ordered = np.sort(rows.score[:, model])
         values.append([0.0, *((ordered[:-1] + ordered[1:]) / 2).tolist(), NEVER])
     expected = naive_frontier(rows, costs, values)
-    found = {(policy.cost, policy.accuracy) for policy in find_frontier(rows, costs)}
+    found = {(policy.cost, policy.accuracy) for policy in find_frontier([plan(rows, costs=costs)])}
     np.testing.assert_allclose(sorted(found), sorted(expected))
 
 
+def test_the_frontier_of_several_plans_is_that_of_all_their_policies():
+    both = simulate(300, 2, 4)
+    both.correct[:, 0] = False  # asking the first model is a waste
+    second = CascadeRows(both.score[:, 1:], both.correct[:, 1:])
+    person = CascadeRows(both.score[:, :0], both.correct[:, 2:])
+    plans = [
+        plan(both),
+        plan(second, costs=Costs(models=(10.0,), person=100.0)),
+        plan(person, costs=Costs(models=(), person=100.0)),
+    ]
+    every = [policy for each in plans for policy in find_frontier([each])]
+    found = find_frontier(plans)
+    assert [policy.plan for policy in found[:2]] == [2, 1]  # a person alone costs less than after a model
+    for policy in found:
+        assert not any(
+            other.cost <= policy.cost
+            and other.accuracy >= policy.accuracy
+            and (other.cost, other.accuracy) != (policy.cost, policy.accuracy)
+            for other in every
+        )
+    assert found[0].accuracy == 1
+
+
 def test_the_frontier_is_ordered_from_accurate_to_cheap():
-    frontier = find_frontier(simulate(500, 2, 1), COSTS)
+    frontier = find_frontier([plan(simulate(500, 2, 1))])
     accuracy = [policy.accuracy for policy in frontier]
     cost = [policy.cost for policy in frontier]
     assert accuracy == sorted(accuracy, reverse=True)
@@ -95,7 +124,7 @@ def test_the_frontier_is_ordered_from_accurate_to_cheap():
 
 def test_the_chosen_policy_is_the_last_that_passes_its_test():
     candidates, tests = simulate(1000, 2, 1), simulate(1000, 2, 2)
-    choice = choose_policy(candidates, tests, COSTS, target=0.9)
+    choice = choose_policy([plan(candidates, tests)], target=0.9)
     passed = []
     for policy in choice.frontier:
         n_correct = round(policy.accuracy * 1000)
@@ -109,28 +138,28 @@ def test_the_chosen_policy_is_the_last_that_passes_its_test():
 
 def test_a_harder_target_costs_no_less():
     candidates, tests = simulate(1000, 2, 1), simulate(1000, 2, 2)
-    costs = [choose_policy(candidates, tests, COSTS, target=target).chosen.cost for target in (0.8, 0.85, 0.9, 0.95)]
+    costs = [choose_policy([plan(candidates, tests)], target=target).chosen.cost for target in (0.8, 0.85, 0.9, 0.95)]
     assert costs == sorted(costs)
 
 
 def test_a_budget_is_used_for_accuracy():
     candidates, tests = simulate(1000, 2, 1), simulate(1000, 2, 2)
-    choice = choose_policy(candidates, tests, COSTS, budget=30)
+    choice = choose_policy([plan(candidates, tests)], budget=30)
     assert choice.chosen.cost == pytest.approx(30, abs=5)
     assert choice.lower_bound < choice.chosen.accuracy
-    richer = choose_policy(candidates, tests, COSTS, budget=60)
+    richer = choose_policy([plan(candidates, tests)], budget=60)
     assert richer.chosen.accuracy > choice.chosen.accuracy
 
 
 def test_nothing_is_chosen_below_the_cost_of_the_first_model():
-    choice = choose_policy(simulate(100, 2, 1), simulate(100, 2, 2), COSTS, budget=0.5)
+    choice = choose_policy([plan(simulate(100, 2, 1), simulate(100, 2, 2))], budget=0.5)
     assert choice.chosen is None
 
 
 @pytest.mark.parametrize("arguments", [{}, {"target": 0.9, "budget": 3}])
 def test_exactly_one_of_target_and_budget_is_required(arguments):
     with pytest.raises(InputError, match="target accuracy or a budget"):
-        choose_policy(ROWS, ROWS, COSTS, **arguments)
+        choose_policy([plan(ROWS)], **arguments)
 
 
 def test_the_target_is_rarely_missed():
@@ -141,7 +170,7 @@ def test_the_target_is_rarely_missed():
         rows = simulate(600, 2, 1000 + draw)
         candidates = CascadeRows(rows.score[:300], rows.correct[:300])
         tests = CascadeRows(rows.score[300:], rows.correct[300:])
-        chosen = choose_policy(candidates, tests, COSTS, target=0.85).chosen
+        chosen = choose_policy([plan(candidates, tests)], target=0.85).chosen
         missed += chosen is not None and measure_policy(chosen.thresholds, population, COSTS).accuracy < 0.85
     assert missed <= 20
 
