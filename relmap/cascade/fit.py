@@ -36,7 +36,7 @@ from relmap.errors import InputError
 from relmap.evaluation.summary import Summary
 from relmap.io.columns import join_names
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading, find_layout
+from relmap.io.reading import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map
@@ -86,6 +86,11 @@ def fit_cascade(
         InputError: A row, name, cost or option is invalid.
     """
     step_costs = _check_costs(models, costs, settings)
+    if WEIGHT_COLUMN in rows.frame.columns:
+        raise InputError(
+            f"{rows.path} has sampling weights in {WEIGHT_COLUMN}: a cascade needs rows that were sampled with equal "
+            f"probabilities. Give such rows, without the column {WEIGHT_COLUMN}"
+        )
     rows, models, notes = _drop_unlabelled(rows, models, labels)
     read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
     notes += read_notes
@@ -173,13 +178,13 @@ def _drop_unlabelled(
     reading = next(iter(models.values()))
     if not reading.drop_unlabelled:
         return rows, models, []
-    layout = find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=reading)
+    layouts = [find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=each) for each in models.values()]
     omitted = find_omitted_rows(
         rows.frame,
-        str(layout.label),
+        str(layouts[0].label),
         labels,
-        decision=layout.decision,
-        scores=layout.columns,
+        decisions=[layout.decision for layout in layouts if layout.decision is not None],
+        scores=layouts[0].columns,
         words=reading.words,
     )
     labelled = replace(rows, frame=rows.frame.filter(~omitted.is_omitted))
@@ -298,6 +303,8 @@ def _fit_maps(
     out_of_fold: list[tuple[np.ndarray, np.ndarray]] = []
     scored: list[tuple[np.ndarray, np.ndarray]] = []
     for name, model in read.items():
+        for earlier in maps:
+            _check_agreement(name, model, earlier, read[earlier], is_test)
         signals = signal_names(list(maps))
         frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
         fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
@@ -317,6 +324,25 @@ def _fit_maps(
         out_of_fold.append((model.decision, logit_out_of_fold))
         scored.append((model.decision, logit))
     return maps, logits
+
+
+def _check_agreement(name: str, model: _ModelRows, earlier_name: str, earlier: _ModelRows, is_test: np.ndarray) -> None:
+    """Check that two models agree on some rows that fit the maps, and not on all, so that agreement is informative.
+
+    Raises:
+        InputError: They agree on all of these rows, or on none.
+    """
+    agrees = (model.decision == earlier.decision)[~is_test]
+    if agrees.all():
+        raise InputError(
+            f"{earlier_name} and {name} have the same decision in all {len(agrees):,} rows that fit the maps; give "
+            "them different columns, omit one of the models, or label more rows"
+        )
+    if not agrees.any():
+        raise InputError(
+            f"{earlier_name} and {name} have different decisions in all {len(agrees):,} rows that fit the maps; check "
+            "that they use the same names of labels"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from relmap.io.columns import (
     BOOLEAN_LABELS,
     UNJUDGED_NUMBER,
     FileRows,
+    advise_scalar,
     advise_unjudged,
     are_whole_numbers,
     find_grade_names,
@@ -455,6 +456,8 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
     names = _find_names(frame[label], reading, labels, rows)
     known_names = [reading.positive] if reading.positive is not None else names
     notes = reading_notes(file)
+    if frame[label].dtype.is_nested():
+        raise InputError(f"{file.path}: the column {label} is {frame[label].dtype}{advise_scalar(frame[label])}")
     advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
         n_labels = 2 if names is None else len(names)
