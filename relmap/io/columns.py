@@ -36,6 +36,7 @@ UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that
     r"|errors?|failed|failure|timeout|timed out|exception|refused|refusal"
 )
 UNJUDGED_NUMBER = re.compile(r"-[0-9]+|9|99+")  # codes for a missing label, such as -1 and 999
+ONE_LABEL = "write one label in each cell, not a list or an object"
 MIN_ROWS_OF_UNIT = 20  # fewer rows do not show that numbers are in another unit
 PERCENT = 100
 MAX_FRACTIONS_IN_PERCENT = 0.5  # share of numbers below 1; more are seldom percentages
@@ -244,7 +245,7 @@ def advise_scalar(column: pl.Series) -> str:
         return ""
     value = column.drop_nulls().head(1).to_list()
     shown = f", such as {value[0]!r:.60}" if value else ""
-    return f"{shown}; write one label in each cell, not a list or an object"
+    return f"{shown}; {ONE_LABEL}"
 
 
 def _read_named_labels(
@@ -259,6 +260,8 @@ def _read_named_labels(
         remedy = advice() or _advise_label_option()
         if names:
             remedy = f"{advise_unjudged(text[row])}; the labels are {join_names(names)}"
+        if text[row].lstrip().startswith(("[", "{")):  # JSON, such as the export of an annotation tool
+            remedy += f"; {ONE_LABEL}"
         return f"{column.name} is {show_text(text[row])}{remedy}"
 
     rows.reject(labels.is_null(), describe)

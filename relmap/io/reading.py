@@ -659,7 +659,8 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
     placeholders = []
     for field in needed_fields:
         example: dict[str, object] = {"border": 0} if field == "score" else {}
-        placeholders.append(assignments({**example, field: "COLUMN"}))
+        column = "COLUMN,COLUMN" if field == "probabilities" else "COLUMN"  # a column for each label
+        placeholders.append(assignments({**example, field: column}))
     return f"; name yours with {' or '.join(placeholders)}"
 
 

@@ -866,3 +866,12 @@ def test_rows_with_sampling_weights_are_not_watched(tmp_path):
     document = load_map(tmp_path / "map.json")
     weighted = write(rows.with_columns(inverse_probability=2.0), tmp_path / "p.csv")
     assert "watch the file that they were sampled from" in message_of(watch_file, document, open_predictions(weighted))
+
+
+@pytest.mark.parametrize("cell", ["[0]", '{"choices": ["no"]}', " ['no']"])
+def test_a_label_of_an_annotation_tool_has_a_remedy(cell, tmp_path):
+    message = message_of(
+        read, write(judge(WORDS[DECISION], replaced(WORDS[LABEL], cell)), tmp_path / "p.csv"), ("no", "yes")
+    )
+    assert message.count("line 5: label is") == 1
+    assert "write one label in each cell" in message
