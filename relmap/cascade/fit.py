@@ -12,6 +12,7 @@ decision are those of its own reliability plus this second signal.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 import polars as pl
@@ -157,8 +158,8 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
             f"{join_names(list(models))}, and optionally for {PERSON}"
         )
     for name, cost in costs.items():
-        if not 0 <= cost <= 1e30:
-            raise InputError(f"the cost of {name} is {cost}; give a number of at least 0")
+        if not isinstance(cost, Real) or not 0 <= cost <= 1e30:
+            raise InputError(f"the cost of {name} is {cost!r}; give a number of at least 0")
     person = costs.get(PERSON)
     return Costs(
         models=tuple(float(costs[name]) for name in models),

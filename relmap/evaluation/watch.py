@@ -20,6 +20,7 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
+from relmap.io.columns import read_groups
 from relmap.io.files import Predictions, read_columns, rows_in_file
 from relmap.io.reading import WEIGHT_COLUMN, require_column
 from relmap.io.signals import NumberSignal
@@ -341,7 +342,7 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
     frame = read_columns(file, list(dict.fromkeys(wanted))) if wanted else pl.DataFrame()
     for signal in signals:
         values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
-    groups = None if group is None else frame[group].cast(pl.String).to_numpy()
+    groups = None if group is None else read_groups(frame[group], rows_in_file(file))
     counts = {}
     for seen in document.seen.columns:
         if seen.column == DECISION:

@@ -576,6 +576,29 @@ def is_missing(column: pl.Series) -> pl.Series:
     return (column.fill_nan(None) if column.dtype.is_float() else column).is_null()
 
 
+def read_groups(column: pl.Series, rows: FileRows) -> np.ndarray:
+    """Read the group of each row.
+
+    Args:
+        column: The column of groups.
+        rows: The rows of the column, for messages.
+
+    Returns:
+        The groups as text, shape (n,).
+
+    Raises:
+        InputError: A group is missing or a blank text, or the column has lists.
+    """
+    if column.dtype.is_nested():
+        raise InputError(
+            f"{rows.file}: the groups are in {column.name}, which contains lists; name a column of numbers or text"
+        )
+    rows.reject_missing(column)
+    text = column.cast(pl.String)
+    rows.reject(text.str.strip_chars() == "", lambda _: f"{column.name} is missing; drop or fill the row")
+    return text.to_numpy()
+
+
 def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl.Series:
     """Return whether each row has no label: null, NaN, or a text such as NA that is not the name of a label.
 

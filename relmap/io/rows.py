@@ -20,6 +20,7 @@ from relmap.io.columns import (
     join_names,
     looks_unjudged,
     parse_label,
+    read_groups,
     read_labels,
     read_number_lists,
     read_numbers,
@@ -162,7 +163,9 @@ def _reject_one_label(
     column = layout.columns[0]
     positive = int(decision[confidence.argmax()])
     is_positive = decision == positive
-    is_separated = len(decision) >= MIN_ROWS_OF_UNIT and _separates(confidence, is_positive)
+    is_separated = len(decision) >= MIN_ROWS_OF_UNIT and (
+        _separates(confidence, is_positive) or (n_labels == 2 and _decides_by_half(confidence, is_positive))
+    )
     if not is_separated and (reading.confidence is not None or reading.words):
         return
     name = names[positive] if names else str(positive)
@@ -188,6 +191,14 @@ def _separates(values: np.ndarray, is_positive: np.ndarray) -> bool:
     return bool(n_below.mean() / (2 * len(others)) >= SEPARATED)
 
 
+def _decides_by_half(values: np.ndarray, is_positive: np.ndarray) -> bool:
+    """Return whether positive rows have values above 1/2 and the other rows values below; rows at 1/2 may be either."""
+    is_clear = values != 0.5
+    if not (is_positive & is_clear).any() or not (~is_positive & is_clear).any():
+        return False
+    return bool(((values > 0.5) == is_positive)[is_clear].mean() >= SEPARATED)
+
+
 def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None) -> np.ndarray:
     """Read logits or log-probabilities, shape (n, K)."""
     if layout.is_of_one_label:
@@ -209,13 +220,7 @@ def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Seq
 def _read_groups(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:
     if layout.group is None:
         return None
-    groups = frame[layout.group]
-    rows.reject_missing(groups)
-    if groups.dtype.is_nested():
-        raise InputError(
-            f"{rows.file}: the groups are in {layout.group}, which contains lists; name a column of numbers or text"
-        )
-    return groups.cast(pl.String).to_numpy()
+    return read_groups(frame[layout.group], rows)
 
 
 def _read_weights(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:

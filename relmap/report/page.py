@@ -269,8 +269,8 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
         title="The most reliable rows",
         note=" ".join(
             [
-                "Difference: mean reliability minus accuracy, with its 95% interval. If it is positive, the reliability of "
-                "these rows is too high.",
+                "Difference: mean reliability minus accuracy, with its 95% interval. If it is positive, the "
+                "reliability of these rows is too high.",
                 *ties,
             ]
         ),

@@ -200,6 +200,7 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
         ({"person_accuracy": 0}, "person_accuracy is 0"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"confidence_level": 0}, "confidence_level is 0"),
+        ({"costs": COSTS | {"small": "1"}}, "the cost of small is '1'"),
     ],
 )
 def test_invalid_parameters_are_refused(change, message):

@@ -16,7 +16,7 @@ from relmap.io.files import open_predictions
 from relmap.io.reading import Reading
 from relmap.maps.document import load_map
 from relmap.maps.labelled_rows import LabelledRows
-from relmap.routing.score_thresholds import ScoreRows, read_score
+from relmap.routing.score_thresholds import ScoreRows, find_score_thresholds, read_score
 from tests.maps import read_labelled as read_labelled_rows
 
 N_ROWS = 300
@@ -875,3 +875,31 @@ def test_a_label_of_an_annotation_tool_has_a_remedy(cell, tmp_path):
     )
     assert message.count("line 5: label is") == 1
     assert "write one label in each cell" in message
+
+
+def test_a_probability_of_one_label_with_ties_at_one_half_is_no_confidence(tmp_path):
+    with_ties = np.where(IS_OTHER, 0.5, OF_SECOND)
+    path = write(judge(DECISION, LABEL, with_ties), tmp_path / "p.csv")
+    assert "--probability confidence --positive 1" in message_of(read, path, confidence="confidence")
+    underconfident = np.where(DECISION == 1, CONFIDENCE, 0.4)  # also above 1/2 for label 0 in some rows
+    read(write(judge(DECISION, LABEL, np.where(IS_OTHER, 0.6, underconfident)), path), confidence="confidence")
+
+
+@pytest.mark.parametrize("blank", ["", " ", None])
+def test_a_blank_group_is_missing(blank, tmp_path):
+    rows = judge(DECISION, LABEL).with_columns(query=pl.Series(replaced(np.arange(N_ROWS).astype(str), blank)))
+    path = write(rows, tmp_path / "p.parquet")
+    reading = Reading(confidence="confidence")
+    message = message_of(read_labelled_rows, open_predictions(path, reading), group="query", names=("0", "1"))
+    assert "row 3 (from 0): query is missing" in message
+    of_score = Reading(score="confidence", positive="1")
+    assert "query is missing" in message_of(read_score, open_predictions(path, of_score), positive="1", group="query")
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e7, -1.7e9])
+def test_a_threshold_of_a_score_does_not_depend_on_its_offset(offset):
+    found = find_score_thresholds(offset + SCORE, LABEL == 1, precision=0.6)
+    covered = [result.covered for result in found.thresholds]
+    assert covered == [result.covered for result in find_score_thresholds(SCORE, LABEL == 1, precision=0.6).thresholds]
+    assert found.thresholds[0].threshold is not None
+    assert str(found.thresholds[0].threshold) in found.describe()[0]
