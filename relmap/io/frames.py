@@ -415,20 +415,24 @@ def read_array(
             raise InputError("arrays is 'logits', and percent is given; omit one of them")
         kind = "probabilities"
     whole = PERCENT if percent else 1
-    in_unit_interval = are_in_unit_interval(numbers)
-    array_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
-    if kind is not None and kind != "auto":
-        array_kind = kind
-        if kind == "probabilities" and numbers.ndim == 1:
-            _check_probabilities_of_one_label(numbers, whole)
-    elif in_unit_interval:
-        _check_probabilities(numbers, accepts_one_column=kind == "auto")
-    else:
-        _reject_shares(numbers)
+    array_kind = _find_kind(numbers, kind, whole)
     if numbers.ndim == 1:
         first_column = whole - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
         numbers = np.column_stack([first_column, numbers])
     return PredictionArray(array_kind, numbers / whole if percent else numbers)
+
+
+def _find_kind(numbers: np.ndarray, kind: ArrayKind | Literal["auto"] | None, whole: int) -> ArrayKind:
+    """Find what the numbers of an array are, and check them; see `read_array`. Probabilities are parts of `whole`."""
+    if kind is not None and kind != "auto":
+        if kind == "probabilities" and numbers.ndim == 1:
+            _check_probabilities_of_one_label(numbers, whole)
+        return kind
+    if are_in_unit_interval(numbers):
+        _check_probabilities(numbers, accepts_one_column=kind == "auto")
+        return "probabilities"
+    _reject_shares(numbers)
+    return "logits"
 
 
 def are_in_unit_interval(numbers: np.ndarray) -> bool:
