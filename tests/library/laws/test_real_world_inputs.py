@@ -893,7 +893,7 @@ def test_a_blank_group_is_missing(blank, tmp_path):
     message = message_of(read_labelled_rows, open_predictions(path, reading), group="query", names=("0", "1"))
     assert "row 3 (from 0): query is missing" in message
     of_score = Reading(score="confidence", positive="1")
-    assert "query is missing" in message_of(read_score, open_predictions(path, of_score), positive="1", group="query")
+    assert "query is missing" in message_of(read_score, open_predictions(path, of_score), group="query")
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e7, -1.7e9])
