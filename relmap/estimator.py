@@ -39,6 +39,8 @@ from relmap.io.frames import (
     FramePredictions,
     add_column,
     append_columns,
+    are_in_unit_interval,
+    detach,
     get_column,
     is_frame,
     label_names,
@@ -300,6 +302,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             accept_label_order=bool(self.accept_label_order),
         )
         fitted = fit_map(training.rows, options)
+        if self.percent and not is_frame(training.predicted):  # the array is stored as fractions
+            reading = {**fitted.document.reading, "percent": True}
+            fitted = replace(fitted, document=fitted.document.model_copy(update={"reading": reading}))
         self.document_ = fitted.document
         read_as_fitted = training.rows.reading.completed_by(self.document_.reading)
         self.fitted_rows_ = replace(training.rows, reading=read_as_fitted)
@@ -826,7 +831,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if len(array) > BATCH_ROWS:
             return None
         check_width(array, self._n_labels, self.label_names_)
-        kind, numbers = read_array(array, self.arrays_, percent=bool(self.percent))
+        kind, numbers = read_array(array, self.arrays_, percent=self._is_percent(array))
         return numbers, kind
 
     def _scored(self, X: "Rows") -> pl.DataFrame:
@@ -883,7 +888,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if not is_frame(predicted):
             self._refuse_columns_of_array(options)
             check_width(predicted, self._n_labels, self.label_names_)
-            frame = to_polars(predicted, self.arrays_, percent=bool(self.percent))
+            frame = to_polars(predicted, self.arrays_, percent=self._is_percent(predicted))
             logits = "logits" if "logits" in frame.columns else None  # a check of the array has confirmed them
             return frame, Reading(logits=logits, drop_unlabelled=bool(self.drop_unlabelled))
         frame = to_polars(predicted, None)
@@ -895,6 +900,18 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             return frame, reading
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
         return frame, Reading(**(options | {kind: kind}))
+
+    def _is_percent(self, array: "Rows") -> bool:
+        """Return whether an array is in percent: by the parameter, or as the rows of the fit were.
+
+        A map that was fitted on percentages also reads fractions, whose rows sum to 1.
+        """
+        if self.percent or not hasattr(self, "document_") or self.arrays_ == "logits":
+            return bool(self.percent)
+        if not self.document_.reading.get("percent"):
+            return False
+        numbers = np.asarray(detach(array), dtype=np.float64)
+        return numbers.ndim == 1 or not are_in_unit_interval(numbers)
 
     def _options(self) -> dict[str, Any]:
         """Return the fields of a reading that the parameters give."""

@@ -15,7 +15,7 @@ from relmap.cascade.document import CascadeDocument, CascadeStep
 from relmap.cascade.fit import PERSON, name_rows, with_signals
 from relmap.cascade.policy import NEVER, tie_breakers
 from relmap.errors import InputError
-from relmap.io.columns import join_names
+from relmap.io.columns import is_missing_label, join_names
 from relmap.io.files import rows_in_file
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import PREDICTION_FIELDS, Layout, Reading
@@ -175,7 +175,10 @@ def _read_step(
     columns = [*layout.columns, *([layout.decision] if layout.decision else [])]
     if is_first:
         return file, np.ones(len(rows.frame), dtype=bool)
-    complete = rows.frame.select(pl.all_horizontal(pl.col(columns).is_not_null())).to_series().to_numpy()
+    complete = np.ones(len(rows.frame), dtype=bool)
+    for name in columns:
+        names = step.map.label_names if name == layout.decision else None
+        complete &= ~is_missing_label(rows.frame[name], names).to_numpy()
     if not (complete & is_pending).any():
         return None
     example = int(np.flatnonzero(complete)[0])

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from numbers import Real
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ from relmap.errors import InputError, assignment
 from relmap.evaluation.summary import Summary
 from relmap.io.columns import join_names
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading, find_layout
+from relmap.io.reading import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map
@@ -89,6 +90,11 @@ def fit_cascade(
         InputError: A row, name, cost or option is invalid.
     """
     step_costs = _check_costs(models, costs, settings)
+    if WEIGHT_COLUMN in rows.frame.columns:
+        raise InputError(
+            f"{rows.path} has sampling weights in {WEIGHT_COLUMN}: a cascade needs rows that were sampled with equal "
+            f"probabilities. Give such rows, without the column {WEIGHT_COLUMN}"
+        )
     rows, models, notes = _drop_unlabelled(rows, models, labels)
     read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
     notes += read_notes
@@ -188,8 +194,8 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
             f"{join_names(list(models))}, and optionally for {PERSON}"
         )
     for name, cost in costs.items():
-        if not 0 <= cost <= 1e30:
-            raise InputError(f"the cost of {name} is {cost}; give a number of at least 0")
+        if not isinstance(cost, Real) or not 0 <= cost <= 1e30:
+            raise InputError(f"the cost of {name} is {cost!r}; give a number of at least 0")
     person = costs.get(PERSON)
     return Costs(
         models=tuple(float(costs[name]) for name in models),
@@ -209,13 +215,13 @@ def _drop_unlabelled(
     reading = next(iter(models.values()))
     if not reading.drop_unlabelled:
         return rows, models, []
-    layout = find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=reading)
+    layouts = [find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=each) for each in models.values()]
     omitted = find_omitted_rows(
         rows.frame,
-        str(layout.label),
+        str(layouts[0].label),
         labels,
-        decision=layout.decision,
-        scores=layout.columns,
+        decisions=[layout.decision for layout in layouts if layout.decision is not None],
+        scores=layouts[0].columns,
         words=reading.words,
     )
     labelled = replace(rows, frame=rows.frame.filter(~omitted.is_omitted))
@@ -370,6 +376,8 @@ def _fit_maps(
     for models in _choices_of_models(list(read)):
         model = read[models[-1]]
         earlier = list(models[:-1])
+        for name in earlier:
+            _check_agreement(models[-1], model, name, read[name], is_test)
         before = [fitted[models[: k + 1]] for k in range(len(earlier))]
         out_of_fold = [(each.decision, each.logit_out_of_fold) for each in before]
         scored = [(each.decision, each.logit) for each in before]
@@ -391,6 +399,25 @@ def _fit_maps(
 def _choices_of_models(models: Sequence[str]) -> list[tuple[str, ...]]:
     """Return each choice of at least one model, in their order; smaller choices come first."""
     return [chosen for size in range(1, len(models) + 1) for chosen in combinations(models, size)]
+
+
+def _check_agreement(name: str, model: _ModelRows, earlier_name: str, earlier: _ModelRows, is_test: np.ndarray) -> None:
+    """Check that two models agree on some rows that fit the maps, and not on all, so that agreement is informative.
+
+    Raises:
+        InputError: They agree on all of these rows, or on none.
+    """
+    agrees = (model.decision == earlier.decision)[~is_test]
+    if agrees.all():
+        raise InputError(
+            f"{earlier_name} and {name} have the same decision in all {len(agrees):,} rows that fit the maps; give "
+            "them different columns, omit one of the models, or label more rows"
+        )
+    if not agrees.any():
+        raise InputError(
+            f"{earlier_name} and {name} have different decisions in all {len(agrees):,} rows that fit the maps; check "
+            "that they use the same names of labels"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,9 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
+from relmap.io.columns import read_groups
 from relmap.io.files import Predictions, read_columns, rows_in_file
-from relmap.io.reading import require_column
+from relmap.io.reading import WEIGHT_COLUMN, require_column
 from relmap.io.signals import NumberSignal
 from relmap.maps.document import MapDocument, Seen, SeenColumn
 from relmap.maps.score import ignore_progress, score_file
@@ -312,13 +313,19 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
         The comparison.
 
     Raises:
-        InputError: A row cannot be read, there are too few rows, or the map was written by an earlier version.
+        InputError: A row cannot be read, there are too few rows, the rows have sampling weights, or the map was written
+            by an earlier version.
     """
     if document.seen is None:
         raise InputError(
             "this map was written by an earlier version and does not store how its rows are distributed; fit it again"
         )
     names = file.schema.names
+    if WEIGHT_COLUMN in names:
+        raise InputError(
+            f"{file.path} has sampling weights in {WEIGHT_COLUMN}, so its rows are not distributed like all new rows; "
+            "watch the file that they were sampled from"
+        )
     if group is not None:
         require_column(names, str(file.path), "group", group)
     elif document.source.group in names:
@@ -335,7 +342,7 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
     frame = read_columns(file, list(dict.fromkeys(wanted))) if wanted else pl.DataFrame()
     for signal in signals:
         values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
-    groups = None if group is None else frame[group].cast(pl.String).to_numpy()
+    groups = None if group is None else read_groups(frame[group], rows_in_file(file))
     counts = {}
     for seen in document.seen.columns:
         if seen.column == DECISION:

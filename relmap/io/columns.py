@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError, assignment, labels_to_paste, option
-from relmap.io.reading import Reading, normalize_name, remove_invisible
+from relmap.io.reading import NUMBER, Reading, normalize_name, remove_invisible
 from relmap.io.text import SeparatedText
 
 MAX_LISTED_NAMES = 10
@@ -36,7 +36,9 @@ UNJUDGED_TEXT = re.compile(  # how people write that a row has no label, or that
     r"|errors?|failed|failure|timeout|timed out|exception|refused|refusal"
 )
 UNJUDGED_NUMBER = re.compile(r"-[0-9]+|9|99+")  # codes for a missing label, such as -1 and 999
+ONE_LABEL = "write one label in each cell, not a list or an object"
 MIN_ROWS_OF_UNIT = 20  # fewer rows do not show that numbers are in another unit
+PERCENT = 100
 MAX_FRACTIONS_IN_PERCENT = 0.5  # share of numbers below 1; more are seldom percentages
 MAX_RATING = 10  # whole numbers up to 10 are ratings, such as 1 to 5
 
@@ -184,12 +186,13 @@ def read_labels(
     else:
         raise InputError(
             f"{rows.file}: the column {column.name} is {dtype}; it must hold numbers 0..K-1 or names"
-            f"{_advise_scalar(column)}"
+            f"{advise_scalar(column)}"
         )
     is_outside = (codes < 0) | (codes >= n_labels)
 
     def describe(row: int) -> str:
-        remedy = advice() or advise_unjudged(str(codes[row])) or _advise_label_option()
+        named = f"; the labels are {join_names(names)}" if names else _advise_label_option()
+        remedy = advice() or advise_unjudged(str(codes[row])) or named
         return f"{column.name} is {codes[row]}, not one of {valid}{remedy}"
 
     rows.reject(is_outside, describe)
@@ -229,13 +232,20 @@ def reject_missing_labels(
     rows.reject(is_missing_label(column, names), describe)
 
 
-def _advise_scalar(column: pl.Series) -> str:
-    """Suggest how to write lists and objects as labels, with the first value."""
+def advise_scalar(column: pl.Series) -> str:
+    """Suggest, as the end of a message, how to write lists and objects as labels.
+
+    Args:
+        column: A column of labels.
+
+    Returns:
+        The advice with the first value; empty for columns of numbers or text.
+    """
     if not column.dtype.is_nested():
         return ""
     value = column.drop_nulls().head(1).to_list()
     shown = f", such as {value[0]!r:.60}" if value else ""
-    return f"{shown}; write one label in each cell, not a list or an object"
+    return f"{shown}; {ONE_LABEL}"
 
 
 def _read_named_labels(
@@ -250,6 +260,8 @@ def _read_named_labels(
         remedy = advice() or _advise_label_option()
         if names:
             remedy = f"{advise_unjudged(text[row])}; the labels are {join_names(names)}"
+        if text[row].lstrip().startswith(("[", "{")):  # JSON, such as the export of an annotation tool
+            remedy += f"; {ONE_LABEL}"
         return f"{column.name} is {show_text(text[row])}{remedy}"
 
     rows.reject(labels.is_null(), describe)
@@ -447,7 +459,8 @@ def advise_names(
     if decision is None:  # such as -1, 0 and 1 for three labels
         may_be_labels = len(names) == n_labels
         names = [name for name in names if not looks_unjudged(name) or (may_be_labels and name.startswith("-"))]
-    others = _describe_other_names(decision, decided, label, labelled, names)
+    others = "".join(advise_unjudged(name) for name in names if not are_whole_numbers([name]))
+    others += _describe_other_names(decision, decided, label, labelled, names)
     are_numbers = are_whole_numbers(names)
     # labels 1..K, some of which may not occur
     if are_numbers and names and int(names[0]) == 1 and int(names[-1]) == n_labels:
@@ -561,6 +574,29 @@ def is_missing(column: pl.Series) -> pl.Series:
         Series of n booleans.
     """
     return (column.fill_nan(None) if column.dtype.is_float() else column).is_null()
+
+
+def read_groups(column: pl.Series, rows: FileRows) -> np.ndarray:
+    """Read the group of each row.
+
+    Args:
+        column: The column of groups.
+        rows: The rows of the column, for messages.
+
+    Returns:
+        The groups as text, shape (n,).
+
+    Raises:
+        InputError: A group is missing or a blank text, or the column has lists.
+    """
+    if column.dtype.is_nested():
+        raise InputError(
+            f"{rows.file}: the groups are in {column.name}, which contains lists; name a column of numbers or text"
+        )
+    rows.reject_missing(column)
+    text = column.cast(pl.String)
+    rows.reject(text.str.strip_chars() == "", lambda _: f"{column.name} is missing; drop or fill the row")
+    return text.to_numpy()
 
 
 def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl.Series:
@@ -743,6 +779,7 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
     is_percent = np.full(len(column), reading.percent)
     advice = ""
     words = reading.words
+    given_words = assignment("confidence_words", reading.confidence_words or "")
     if words and column.dtype.is_numeric():  # such as a rating
         column = label_texts(column)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
@@ -754,39 +791,73 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
         is_word = column.is_in([*number_of_text]).to_numpy()
         text = column.str.strip_chars().str.to_lowercase()
         is_percent = (is_percent | text.str.ends_with("%").to_numpy()) & ~is_word
-        advice = _advise_words(text.filter(~is_word))
+        advice = _advise_words(text.filter(~is_word), reading.confidence_words)
+        if any(NUMBER.fullmatch(word) for word in words):  # ratings, of which each needs a number
+            rows.reject(~is_word, lambda row: f"{column.name} is {column[row]!r}, which has no number in {given_words}")
         numbers = text.str.strip_chars_end("% ")
         column = pl.select(pl.when(pl.lit(is_word)).then(column.replace(number_of_text)).otherwise(numbers)).to_series()
         column = column.alias(text.name)
     values = read_numbers(column, rows, advice)
-    return _Shares(np.where(is_percent, values / 100, values), is_percent)
+    return _Shares(np.where(is_percent, values / PERCENT, values), is_percent)
 
 
-def read_probabilities(column: pl.Series, rows: FileRows, reading: Reading) -> np.ndarray:
+def read_probabilities(column: pl.Series, rows: FileRows, reading: Reading, *, lowest: float = 0.0) -> np.ndarray:
     """Read a column of probabilities, given as numbers, in percent or as words.
 
     Args:
         column: The column.
         rows: The rows of the column, for messages.
         reading: Units, and the number of each word.
+        lowest: Probability below which hardly any is expected, such as 1/K for the confidence of a decision. It shows
+            that numbers are not in percent where the rows are few.
 
     Returns:
         Shape (n,), float64, in [0, 1].
 
     Raises:
-        InputError: A value is missing, unknown or outside [0, 1]; the message names the first such row.
+        InputError: A value is missing, unknown or outside [0, 1], or is not in percent; the message names the first
+            such row.
     """
     name = column.name
     values, is_percent = read_shares(column, rows, reading)
-    hint = "" if is_percent.any() else _advise_unit(name, values)
+    hint = "" if is_percent.any() or not len(values) else _advise_unit(name, values)
     rows.reject(
         ~((values >= 0) & (values <= 1)), lambda row: f"{name} is {values[row]:.15g}; it must lie in [0, 1]{hint}"
     )
-    if reading.percent and len(values) >= MIN_ROWS_OF_UNIT and values.max() <= 0.01:
-        raise InputError(
-            f"{rows.file}: {name} is at most 1 in all rows, so it is not in percent; omit {option('percent')}"
-        )
+    _reject_fractions(name, values, is_percent, rows, lowest)
     return values
+
+
+def _reject_fractions(name: str, values: np.ndarray, is_percent: np.ndarray, rows: FileRows, lowest: float) -> None:
+    """Reject percentages that seem to be fractions: all are at most 1, or some are where none is expected.
+
+    Args:
+        name: Name of the column.
+        values: Probabilities, shape (n,).
+        is_percent: Which of them were given in percent, shape (n,), bool.
+        rows: The rows, for messages.
+        lowest: Probability below which hardly any is expected.
+
+    Raises:
+        InputError: Percentages seem to be fractions.
+    """
+    if not is_percent.any():
+        return
+    is_fraction = is_percent & (values > 0) & (values < 1 / PERCENT)
+    is_unexpected = bool(is_fraction.any()) and lowest > 1 / PERCENT
+    are_small = bool(is_percent.all() and values.max() <= 1 / PERCENT)
+    if are_small and (is_unexpected or len(values) >= MIN_ROWS_OF_UNIT):
+        raise InputError(
+            f"{rows.file}: {name} is at most 1 in all rows, so it is not in percent; multiply it by 100, or omit "
+            f"{option('percent')} and percent signs"
+        )
+    if is_unexpected:
+        rows.reject(
+            is_fraction,
+            lambda row: (
+                f"{name} is {PERCENT * values[row]:.15g}, and others are percentages; write all rows in the same unit"
+            ),
+        )
 
 
 def _advise_unit(name: str, values: np.ndarray) -> str:
@@ -817,21 +888,30 @@ def is_rating(values: np.ndarray) -> bool:
     return bool((values == np.rint(values)).all() and values.max() <= MAX_RATING)
 
 
-def _advise_words(text: pl.Series) -> str:
-    """Suggest, as the end of a message, an option with the number of each word of confidence; empty without words."""
+def _advise_words(text: pl.Series, given: str | None) -> str:
+    """Suggest, as the end of a message, an option with the number of each word of confidence; empty without words.
+
+    Args:
+        text: Cells that are no words yet.
+        given: Words that have a number; None if there are none.
+
+    Returns:
+        The advice.
+    """
     words = sorted(word for word in text.unique() if re.fullmatch(r"[^\W\d][^,=]*", word))
     if not words:
         return ""
-    pairs = ",".join(f"{word}=?" for word in words[:MAX_LISTED_NAMES])
+    pairs = ",".join([*([given] if given else []), *(f"{word}=?" for word in words[:MAX_LISTED_NAMES])])
     return f"; give each word a number in [0, 1]: {assignment('confidence_words', pairs)}"
 
 
-def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
+def read_number_lists(column: pl.Series, rows: FileRows, *, percent: bool = False) -> np.ndarray:
     """Read a column of lists of equal length; numbers with a percent sign are divided by 100.
 
     Args:
         column: A column of lists, arrays, or text such as "[0.1, 0.9]".
         rows: The rows of the column, for messages.
+        percent: Whether numbers without a percent sign are in percent, and divided by 100 too.
 
     Returns:
         Shape (n, K), float64, K at least 2.
@@ -845,7 +925,8 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
     elif isinstance(column.dtype, pl.Array):
         column = column.arr.to_list()
     if isinstance(column.dtype, pl.List) and column.dtype.inner == pl.String:
-        column = _texts_to_numbers(column, rows)
+        column = _texts_to_numbers(column, rows, percent=percent)
+        percent = False
     if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
         raise InputError(
             f"{rows.file}: the column {name} is {column.dtype}; it must hold lists of numbers, "
@@ -867,7 +948,8 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
     shape = (len(column), n_labels)
     has_missing = np.asarray(flat.is_null().to_numpy().reshape(shape).any(axis=1))
     rows.reject(has_missing, lambda _: f"{name} has a missing number; drop or fill the row")
-    return flat.cast(pl.Float64).to_numpy().reshape(shape)
+    matrix = flat.cast(pl.Float64).to_numpy().reshape(shape)
+    return matrix / PERCENT if percent else matrix
 
 
 def _advise_nested(column: pl.Series) -> str:
@@ -881,11 +963,13 @@ def _advise_nested(column: pl.Series) -> str:
     return f"; write only the numbers of its members {join_names(members)}, in the order of the labels"
 
 
-def _texts_to_numbers(column: pl.Series, rows: FileRows) -> pl.Series:
-    """Convert lists of texts, such as ["87%", "13%"], to lists of numbers."""
+def _texts_to_numbers(column: pl.Series, rows: FileRows, *, percent: bool) -> pl.Series:
+    """Convert lists of texts, such as ["87%", "13%"], to lists of numbers; fractions, if they are in percent."""
     text = pl.element().str.strip_chars()
     number = text.str.strip_chars_end("% ").cast(pl.Float64, strict=False)
-    values = column.list.eval(pl.when(text.str.ends_with("%")).then(number / 100).otherwise(number))
+    values = column.list.eval(
+        pl.when(pl.lit(percent) | text.str.ends_with("%")).then(number / PERCENT).otherwise(number)
+    )
     is_lost = (
         values.list.eval(pl.element().is_null().sum()) != column.list.eval(pl.element().is_null().sum())
     ).fill_null(False)

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 from polars.datatypes import DataTypeClass
 
 from relmap.errors import InputError
+from relmap.io.columns import MIN_ROWS_OF_UNIT, PERCENT
 from relmap.io.contents import (
     BYTE_ORDER_MARK,
     first_line,
@@ -412,20 +413,46 @@ def read_array(
     if percent:
         if kind == "logits":
             raise InputError("arrays is 'logits', and percent is given; omit one of them")
-        numbers = numbers / 100
         kind = "probabilities"
-    in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
-    array_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
-    if kind is not None and kind != "auto":
-        array_kind = kind
-    elif in_unit_interval:
-        _check_probabilities(numbers, accepts_one_column=kind == "auto")
-    else:
-        _reject_shares(numbers)
+    whole = PERCENT if percent else 1
+    array_kind = _find_kind(numbers, kind, whole)
     if numbers.ndim == 1:
-        first_column = 1 - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
+        first_column = whole - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
         numbers = np.column_stack([first_column, numbers])
-    return PredictionArray(array_kind, numbers)
+    return PredictionArray(array_kind, numbers / whole if percent else numbers)
+
+
+def _find_kind(numbers: np.ndarray, kind: ArrayKind | Literal["auto"] | None, whole: int) -> ArrayKind:
+    """Find what the numbers of an array are, and check them; see `read_array`. Probabilities are parts of `whole`."""
+    if kind is not None and kind != "auto":
+        if kind == "probabilities" and numbers.ndim == 1:
+            _check_probabilities_of_one_label(numbers, whole)
+        return kind
+    if are_in_unit_interval(numbers):
+        _check_probabilities(numbers, accepts_one_column=kind == "auto")
+        return "probabilities"
+    _reject_shares(numbers)
+    return "logits"
+
+
+def are_in_unit_interval(numbers: np.ndarray) -> bool:
+    """Return whether all numbers lie in [0, 1], within the rounding error of float32.
+
+    Args:
+        numbers: Numbers of any shape.
+    """
+    return bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
+
+
+def _check_probabilities_of_one_label(numbers: np.ndarray, whole: int) -> None:
+    """Check that numbers are probabilities of the second of two labels, in percent if `whole` is 100."""
+    is_invalid = ~((numbers >= -FLOAT32_ERROR) & (numbers <= whole + FLOAT32_ERROR))
+    if is_invalid.any():
+        row = int(is_invalid.argmax())
+        remedy = "" if whole == PERCENT else "; if these are percentages, give percent=True"
+        raise InputError(f"X, row {row} (from 0) is {numbers[row]:g}; it must lie in [0, {whole}]{remedy}")
+    if whole == PERCENT and numbers.max() <= 1 and len(numbers) >= MIN_ROWS_OF_UNIT:
+        raise InputError("X is at most 1 in all rows, so it is not in percent; multiply it by 100, or omit percent")
 
 
 def _reject_shares(numbers: np.ndarray) -> None:

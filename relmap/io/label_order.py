@@ -126,6 +126,8 @@ def check_label_order(
     if found is None:
         return
     shown = names or [str(label) for label in range(n_labels)]
+    if n_labels > 2 and layout.kind == "logits":  # of two labels, negated logits are those of the other order
+        _reject_negated_logits(rows, found, layout, file)
     accuracy = f"{found.accuracy:.1%}"
     better_accuracy = f"{found.better_accuracy:.1%}"
     accept = assignment("accept_label_order", True)
@@ -150,6 +152,30 @@ def check_label_order(
         f"{file}: the labels may be in another order than the columns of the predictions. As given "
         f"({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
         f"{better_accuracy} are. If that is the order of the columns, {change}; otherwise give {accept}"
+    )
+
+
+def _reject_negated_logits(rows: FixedDecisions, found: BetterAssignment, layout: Layout, file: str) -> None:
+    """Reject logits whose smallest number is the label more often than any other order explains, such as losses.
+
+    Args:
+        rows: The labelled rows, with logits.
+        found: The best assignment of labels to columns.
+        layout: How the columns were read.
+        file: Name of the file, for the message.
+
+    Raises:
+        InputError: The negated logits match the labels better.
+    """
+    assert rows.logits is not None
+    accuracy = float(np.average(decide(-rows.logits) == rows.label, weights=rows.weight))
+    if accuracy <= found.better_accuracy:
+        return
+    name = layout.columns[0] if len(layout.columns) == 1 else join_names(layout.columns)
+    raise InputError(
+        f"{file}: the largest number in {name} is the label in {found.accuracy:.1%} of the rows, and the smallest in "
+        f"{accuracy:.1%}, as if these were distances, losses or negative log-probabilities; change the sign of all "
+        "numbers"
     )
 
 

@@ -160,8 +160,8 @@ class Reading:
     def completed_by(self, stored: Mapping[str, str | float | bool]) -> "Reading":
         """Complete the given fields with those that a map remembers.
 
-        A given field replaces the remembered one. Fields of another column of predictions are not remembered if such a
-        column is given.
+        A given field replaces the remembered one, and words of the confidence are added to the remembered ones. Fields
+        of another column of predictions are not remembered if such a column is given.
 
         Args:
             stored: Fields that `to_stored` returned.
@@ -170,22 +170,47 @@ class Reading:
             The completed reading.
 
         Raises:
-            InputError: The words of the confidence have other numbers than in the fit.
+            InputError: A word of the confidence has another number than in the fit.
         """
-        given = self.to_stored()
+        given = {}
+        for field in fields(self):
+            if getattr(self, field.name) != field.default:
+                given[field.name] = getattr(self, field.name)
+        remembered = {name: value for name, value in stored.items() if name not in ("id", "drop_unlabelled")}
         if self.confidence_words and "confidence_words" in stored:
-            fitted_words = Reading(confidence_words=str(stored["confidence_words"])).words
-            if self.words != fitted_words:
-                raise InputError(
-                    f"{option('confidence_words')} differs from that of the fit, {stored['confidence_words']}; omit "
-                    "it, or fit the map again"
-                )
-        remembered = dict(stored)
-        if any(name in given and given[name] != stored.get(name) for name in PREDICTION_FIELDS):
+            given["confidence_words"] = self._add_words(str(stored["confidence_words"]))
+        if self._names_other_predictions(stored):
             for name in (*PREDICTION_FIELDS, "border", "positive", "percent"):
                 remembered.pop(name, None)
-        own = {"drop_unlabelled": self.drop_unlabelled, "id": self.id}
-        return Reading(**{**remembered, **given, **own})  # type: ignore[arg-type]
+        return Reading(**{**remembered, **given})
+
+    def _add_words(self, stored: str) -> str:
+        """Add the words of the confidence to those of the fit; a word may not have another number.
+
+        Returns:
+            All pairs of a word and its number.
+
+        Raises:
+            InputError: A word has another number than in the fit.
+        """
+        fitted = Reading(confidence_words=stored).words
+        if any(fitted.get(word, number) != number for word, number in self.words.items()):
+            raise InputError(
+                f"{option('confidence_words')} differs from that of the fit, {stored}; omit it, or fit the map again"
+            )
+        pairs = [stored]
+        for pair in str(self.confidence_words).split(","):
+            if pair and normalize_name(pair.rpartition("=")[0]) not in fitted:
+                pairs.append(pair)
+        return ",".join(pairs)
+
+    def _names_other_predictions(self, stored: Mapping[str, str | float | bool]) -> bool:
+        """Return whether another column of predictions is given than the one that a map remembers."""
+        given = {name: getattr(self, name) for name in PREDICTION_FIELDS if getattr(self, name) is not None}
+        remembered = {name: stored[name] for name in PREDICTION_FIELDS if name in stored}
+        if not remembered:  # the fit read a column with the default name
+            return any(column != name for name, column in given.items())
+        return bool(given) and given != remembered
 
     @property
     def borders(self) -> tuple[float, ...]:
@@ -634,7 +659,8 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
     placeholders = []
     for field in needed_fields:
         example: dict[str, object] = {"border": 0} if field == "score" else {}
-        placeholders.append(assignments({**example, field: "COLUMN"}))
+        column = "COLUMN,COLUMN" if field == "probabilities" else "COLUMN"  # a column for each label
+        placeholders.append(assignments({**example, field: column}))
     return f"; name yours with {' or '.join(placeholders)}"
 
 

@@ -20,6 +20,7 @@ from relmap.io.columns import (
     join_names,
     looks_unjudged,
     parse_label,
+    read_groups,
     read_labels,
     read_number_lists,
     read_numbers,
@@ -68,7 +69,8 @@ def read_rows(
     logits = None
     confidence = None
     if layout.kind == "confidence_only":
-        confidence = read_probabilities(frame[layout.columns[0]], rows, layout.reading)
+        lowest = 1 / n_labels if n_labels else 0.0
+        confidence = read_probabilities(frame[layout.columns[0]], rows, layout.reading, lowest=lowest)
         if layout.reading.percent and len(confidence) >= MIN_ROWS_OF_UNIT and is_rating(np.round(100 * confidence, 9)):
             raise InputError(
                 f"{rows.file}: {layout.columns[0]} has whole numbers up to 10, which look like ratings, not percent; "
@@ -80,7 +82,7 @@ def read_rows(
             raise InputError(_describe_width(layout, rows, logits.shape[1], n_labels))
         n_labels = logits.shape[1]
     assert n_labels is not None
-    advice = partial(_advise_names, frame, layout, n_labels)
+    advice = partial(_advise_names, frame, layout, names, n_labels)
     decision = None
     if layout.decision is not None:
         decision = read_labels(frame[layout.decision], rows, names=names, n_labels=n_labels, advice=advice)
@@ -161,7 +163,9 @@ def _reject_one_label(
     column = layout.columns[0]
     positive = int(decision[confidence.argmax()])
     is_positive = decision == positive
-    is_separated = len(decision) >= MIN_ROWS_OF_UNIT and _separates(confidence, is_positive)
+    is_separated = len(decision) >= MIN_ROWS_OF_UNIT and (
+        _separates(confidence, is_positive) or (n_labels == 2 and _decides_by_half(confidence, is_positive))
+    )
     if not is_separated and (reading.confidence is not None or reading.words):
         return
     name = names[positive] if names else str(positive)
@@ -187,6 +191,14 @@ def _separates(values: np.ndarray, is_positive: np.ndarray) -> bool:
     return bool(n_below.mean() / (2 * len(others)) >= SEPARATED)
 
 
+def _decides_by_half(values: np.ndarray, is_positive: np.ndarray) -> bool:
+    """Return whether positive rows have values above 1/2 and the other rows values below; rows at 1/2 may be either."""
+    is_clear = values != 0.5
+    if not (is_positive & is_clear).any() or not (~is_positive & is_clear).any():
+        return False
+    return bool(((values > 0.5) == is_positive)[is_clear].mean() >= SEPARATED)
+
+
 def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None) -> np.ndarray:
     """Read logits or log-probabilities, shape (n, K)."""
     if layout.is_of_one_label:
@@ -208,13 +220,7 @@ def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Seq
 def _read_groups(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:
     if layout.group is None:
         return None
-    groups = frame[layout.group]
-    rows.reject_missing(groups)
-    if groups.dtype.is_nested():
-        raise InputError(
-            f"{rows.file}: the groups are in {layout.group}, which contains lists; name a column of numbers or text"
-        )
-    return groups.cast(pl.String).to_numpy()
+    return read_groups(frame[layout.group], rows)
 
 
 def _read_weights(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:
@@ -263,7 +269,9 @@ def find_two_label_names(frame: pl.DataFrame, layout: Layout, rows: FileRows) ->
     return (names[1], names[0]) if code == 0 else (names[0], names[1])
 
 
-def _advise_names(frame: pl.DataFrame, layout: Layout, n_labels: int) -> str:
+def _advise_names(frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int) -> str:
+    if names is not None and layout.label is None:  # the labels of a map are known
+        return ""
     by_position = layout.columns if layout.kind in ("logits", "probabilities") else ()
     return advise_names(frame, layout.decision, layout.label, n_labels, by_position)
 
@@ -276,9 +284,8 @@ def _read_matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndar
         else:
             columns = [read_numbers(frame[name], rows) for name in layout.columns]
         return _check_finite(np.column_stack(columns), layout.kind, rows)
-    matrix = read_number_lists(frame[layout.columns[0]], rows)
-    if layout.kind == "probabilities" and layout.reading.percent:
-        matrix = matrix / 100
+    percent = layout.kind == "probabilities" and layout.reading.percent
+    matrix = read_number_lists(frame[layout.columns[0]], rows, percent=percent)
     return _check_finite(matrix, layout.kind, rows)
 
 
@@ -460,7 +467,7 @@ def _advise_sum(numbers: np.ndarray, total: float, *, percent: bool) -> str:
     if (numbers < 0).any():
         return "are these logits?"
     if percent:
-        return f"if they are not in percent, omit {option('percent')}"
+        return f"if they are not in percent, multiply them by 100, or omit {option('percent')}"
     if abs(total - 100) <= 100 * MAX_SUM_ERROR:
         return f"if they are in percent, give {assignment('percent', True)}"
     return (

@@ -37,7 +37,7 @@ def find_omitted_rows(
     label: str,
     names: Sequence[str] | None,
     *,
-    decision: str | None = None,
+    decisions: Sequence[str] = (),
     n_labels: int | None = None,
     scores: Sequence[str] = (),
     words: Mapping[str, float] | None = None,
@@ -49,7 +49,7 @@ def find_omitted_rows(
         frame: The rows.
         label: Column of the labels.
         names: Names of the labels, which are never missing; None if they are not known.
-        decision: Column of the decisions, whose values are never missing; None without one.
+        decisions: Columns of decisions, whose values are never missing.
         n_labels: Number K of labels, whose numbers 0..K-1 are never missing; None if it is not known.
         scores: Columns of the score, the confidence, or a number for each label.
         words: Number of each word of confidence.
@@ -58,7 +58,7 @@ def find_omitted_rows(
     Returns:
         The rows without a label, with sentences for the user.
     """
-    is_omitted = find_unlabelled(frame, label, names, decision=decision, n_labels=n_labels)
+    is_omitted = find_unlabelled(frame, label, names, decisions=decisions, n_labels=n_labels)
     n_omitted = int(is_omitted.sum())
     if not n_omitted:
         return OmittedRows(is_omitted, [])
@@ -75,7 +75,7 @@ def find_unlabelled(
     label: str,
     names: Sequence[str] | None,
     *,
-    decision: str | None = None,
+    decisions: Sequence[str] = (),
     n_labels: int | None = None,
 ) -> pl.Series:
     """Find the rows without a label: missing values, texts such as NA, and codes such as -1 that no decision has.
@@ -87,7 +87,7 @@ def find_unlabelled(
         frame: The rows.
         label: Column of the labels.
         names: Names of the labels; None if they are not known.
-        decision: Column of the decisions; None without one.
+        decisions: Columns of decisions.
         n_labels: Number K of labels 0..K-1; None if it is not known.
 
     Returns:
@@ -98,13 +98,13 @@ def find_unlabelled(
         return is_missing
     texts = label_texts(frame[label].filter(~is_missing)).unique().drop_nulls()
     normalized = {text: normalize_name(text) for text in texts}
-    used = {normalize_name(name) for name in names or ()} | _decided_names(frame, decision)
+    used = {normalize_name(name) for name in names or ()} | _decided_names(frame, decisions)
     unjudged = []
     for text, name in normalized.items():
         if (
             name not in used
             and looks_unjudged(text)
-            and not _may_be_label(name, normalized.values(), decision, n_labels)
+            and not _may_be_label(name, normalized.values(), n_labels, has_decisions=bool(decisions))
         ):
             unjudged.append(text)
     n_judged = len({name for text, name in normalized.items() if text not in unjudged})
@@ -113,19 +113,21 @@ def find_unlabelled(
     return is_missing | label_texts(frame[label]).is_in(unjudged).fill_null(False)
 
 
-def _decided_names(frame: pl.DataFrame, decision: str | None) -> set[str]:
-    if decision is None or frame[decision].dtype.is_nested():
-        return set()
-    return {normalize_name(text) for text in label_texts(frame[decision]).unique().drop_nulls()}
+def _decided_names(frame: pl.DataFrame, decisions: Sequence[str]) -> set[str]:
+    names = set()
+    for column in decisions:
+        if not frame[column].dtype.is_nested():
+            names |= {normalize_name(text) for text in label_texts(frame[column]).unique().drop_nulls()}
+    return names
 
 
-def _may_be_label(name: str, names: Iterable[str], decision: str | None, n_labels: int | None) -> bool:
+def _may_be_label(name: str, names: Iterable[str], n_labels: int | None, *, has_decisions: bool) -> bool:
     """Return whether a number such as 9 may be a label, although no decision has it."""
     if not name.isdigit():
         return False
     if n_labels is not None:
         return int(name) < n_labels
-    return decision is None or str(int(name) - 1) in names
+    return not has_decisions or str(int(name) - 1) in names
 
 
 def _comparable_numbers(frame: pl.DataFrame, columns: Sequence[str], words: Mapping[str, float]) -> np.ndarray:

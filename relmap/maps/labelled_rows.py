@@ -174,7 +174,7 @@ def read_with_labels(
         frame,
         label.name,
         names,
-        decision=layout.decision,
+        decisions=[] if layout.decision is None else [layout.decision],
         n_labels=_count_predicted_labels(frame, layout),
         scores=layout.columns,
         words=layout.reading.words,

@@ -252,17 +252,16 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
                 f"{numbers['share']:.0%} has {numbers['rows']:,} rows, because {numbers['tied']:,} rows with the same "
                 "reliability are at its limit. Each of these counts in part."
             )
-        interval = ""
+        difference = f"{numbers['gap']:+z.3f}"
         if numbers["low"] is not None:
-            interval = f"{numbers['low']:+z.3f} to {numbers['high']:+z.3f}"
+            difference += f" ({numbers['low']:+z.3f} to {numbers['high']:+z.3f})"
         rows.append(
             [
                 f"{numbers['share']:.0%}",
                 f"{numbers['rows']:,}",
                 f"{numbers['predicted']:.3f}",
                 f"{numbers['correct']:.3f}",
-                f"{numbers['gap']:+z.3f}",
-                interval,
+                difference,
                 "yes" if numbers["is_miscalibrated"] else "no",
             ]
         )
@@ -270,12 +269,12 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
         title="The most reliable rows",
         note=" ".join(
             [
-                "Difference: mean reliability minus accuracy. If it is positive, the reliability of these rows is too "
-                "high.",
+                "Difference: mean reliability minus accuracy, with its 95% interval. If it is positive, the "
+                "reliability of these rows is too high.",
                 *ties,
             ]
         ),
-        columns=("most reliable", "rows", "mean reliability", "accuracy", "difference", "95% interval", "significant"),
+        columns=("most reliable", "rows", "mean reliability", "accuracy", "difference", "significant"),
         rows=rows,
         concept="intervals",
     )

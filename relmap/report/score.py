@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from relmap.report.figure import LABEL_COLORS, ROWS, css_color, layer_of_kind, print_spec, svg
-from relmap.routing.score_thresholds import METRIC_NAMES, GradeThresholds, ScoreThresholds
+from relmap.routing.score_thresholds import METRIC_NAMES, GradeThresholds, ScoreThresholds, format_threshold
 
 FONT_SIZE = 12
 TITLE = "Precision and recall by score"
@@ -54,7 +54,9 @@ def _curve_rows(found: ScoreThresholds, border: str) -> pl.DataFrame:
         metric = f"{METRIC_NAMES[result.metric]} at least {100 * result.target:g}%"
         points.append(
             point.with_columns(
-                kind=pl.lit("threshold"), name=pl.lit(f"{metric}: {result.threshold:g}"), metric=pl.lit(metric)
+                kind=pl.lit("threshold"),
+                name=pl.lit(f"{metric}: {format_threshold(result.threshold)}"),
+                metric=pl.lit(metric),
             )
         )
     return pl.concat([curve, *points])

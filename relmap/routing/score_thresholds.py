@@ -26,6 +26,7 @@ from relmap.io.columns import (
     BOOLEAN_LABELS,
     UNJUDGED_NUMBER,
     FileRows,
+    advise_scalar,
     advise_unjudged,
     are_whole_numbers,
     find_grade_names,
@@ -33,6 +34,7 @@ from relmap.io.columns import (
     join_names,
     label_texts,
     looks_unjudged,
+    read_groups,
     read_labels,
     read_numbers,
     read_probabilities,
@@ -55,9 +57,9 @@ MAX_LISTED_LABELS = 6
 Metric = Literal["precision", "recall", "npv"]
 METRIC_NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 METRIC_MEANINGS: dict[Metric, str] = {  # with the threshold in place of the braces
-    "precision": "of the rows at or above {:g} are positive",
-    "recall": "of the positive rows are at or above {:g}",
-    "npv": "of the rows below {:g} are negative",
+    "precision": "of the rows at or above {} are positive",
+    "recall": "of the positive rows are at or above {}",
+    "npv": "of the rows below {} are negative",
 }
 
 
@@ -140,7 +142,7 @@ class ScoreThresholds:
         guarantees = []
         for result in self.thresholds:
             if result.threshold is not None:
-                meaning = METRIC_MEANINGS[result.metric].format(result.threshold)
+                meaning = METRIC_MEANINGS[result.metric].format(format_threshold(result.threshold))
                 guarantees.append(f"at least {100 * result.target:g}% {meaning}")
         if guarantees:
             lines.append(self._describe_guarantees(guarantees))
@@ -178,7 +180,8 @@ class ScoreThresholds:
             return [f"No threshold for a {target}.", *result.advice]
         side = "below it" if result.metric == "npv" else "at or above it"
         return [
-            f"Threshold {result.threshold:g} for a {target}: {result.covered:,} of {self.rows:,} labelled rows "
+            f"Threshold {format_threshold(result.threshold)} for a {target}: "
+            f"{result.covered:,} of {self.rows:,} labelled rows "
             f"({result.covered / self.rows:.1%}) are {side}. Observed {name}: {result.observed:.1%}."
         ]
 
@@ -191,10 +194,12 @@ class ScoreThresholds:
         )
 
     def _describe_review(self, low: float, high: float) -> str:
+        low_text = format_threshold(low)
+        high_text = format_threshold(high)
         if low == high:
-            return f"No row needs a review: {high:g} separates negative from positive rows."
+            return f"No row needs a review: {high_text} separates negative from positive rows."
         return (
-            f"Review scores from {low:g} to below {high:g}: {self.review_rows:,} of {self.rows:,} labelled rows "
+            f"Review scores from {low_text} to below {high_text}: {self.review_rows:,} of {self.rows:,} labelled rows "
             f"({self.review_rows / self.rows:.1%}). Treat lower scores as negative and higher scores as positive."
         )
 
@@ -455,6 +460,8 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
     names = _find_names(frame[label], reading, labels, rows)
     known_names = [reading.positive] if reading.positive is not None else names
     notes = reading_notes(file)
+    if frame[label].dtype.is_nested():
+        raise InputError(f"{file.path}: the column {label} is {frame[label].dtype}{advise_scalar(frame[label])}")
     advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
         n_labels = 2 if names is None else len(names)
@@ -478,8 +485,7 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
         grade = read_labels(frame[label], rows, names=names, n_labels=len(names), advice=str)
     groups = None
     if group is not None:
-        rows.reject_missing(frame[group])
-        groups = frame[group].cast(pl.String).to_numpy()
+        groups = read_groups(frame[group], rows)
     return ScoreRows(score=score, grade=grade, names=names, groups=groups, notes=notes)
 
 
@@ -761,9 +767,26 @@ def _level_shares(metric: Metric, target: float, candidates: np.ndarray, plannin
 
 
 def _candidate_thresholds(score: np.ndarray) -> np.ndarray:
-    """Return at most 100 increasing thresholds: quantiles of the planning scores, to six significant digits."""
-    quantiles = np.quantile(score, np.linspace(0, 1, N_CANDIDATES), method="inverted_cdf")
-    return np.unique([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in quantiles])
+    """Return at most 100 increasing thresholds: quantiles of the planning scores, to six significant digits.
+
+    They are not rounded if this would make half of them equal, as if scores differ little from a large number.
+    """
+    quantiles = np.unique(np.quantile(score, np.linspace(0, 1, N_CANDIDATES), method="inverted_cdf"))
+    rounded = np.unique([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in quantiles])
+    return quantiles if len(rounded) < len(quantiles) / 2 else rounded
+
+
+def format_threshold(threshold: float) -> str:
+    """Write a threshold with six significant digits, or with all if it has more.
+
+    Args:
+        threshold: The threshold.
+
+    Returns:
+        The number as text.
+    """
+    short = f"{threshold:g}"
+    return short if float(short) == threshold else repr(threshold)
 
 
 def _choose(accepted: Mapping[Metric, np.ndarray]) -> dict[Metric, int]:

@@ -15,6 +15,7 @@ from relmap.cascade import document
 from relmap.cascade.document import CascadeDocument, load_cascade
 from relmap.cascade.models import parse_costs, parse_model, read_models
 from relmap.io.reading import Reading
+from relmap.io.unlabelled import find_unlabelled
 from tests.maps import run_command
 
 NAMES = ("no", "yes")
@@ -257,6 +258,7 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
         ({"person_accuracy": 0}, "person_accuracy is 0"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"confidence_level": 0}, "confidence_level is 0"),
+        ({"costs": COSTS | {"small": "1"}}, "the cost of small is '1'"),
     ],
 )
 def test_invalid_parameters_are_refused(change, message):
@@ -434,3 +436,35 @@ def test_an_unclear_model_is_refused(text):
 def test_unclear_costs_are_refused(text):
     with pytest.raises(InputError):
         parse_costs(text)
+
+
+def test_rows_with_sampling_weights_are_refused():
+    with pytest.raises(InputError, match="sampled with equal probabilities"):
+        Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.with_columns(inverse_probability=2.0))
+
+
+@pytest.mark.parametrize("text", ["", " ", "NA", "nan", "None"])
+def test_a_model_that_was_not_asked_may_have_any_missing_text(text, cascade):
+    rows = NEW.with_columns(pl.when(pl.col("id") % 2 == 0).then("large"))
+    expected = cascade.apply(rows)["cascade_route"].to_list()
+    assert cascade.apply(rows.with_columns(pl.col("large").fill_null(text)))["cascade_route"].to_list() == expected
+
+
+def test_no_rows_have_no_routes(cascade):
+    assert len(cascade.apply(NEW.clear())) == 0
+
+
+@pytest.mark.parametrize(
+    ("large", "expected"), [("small", "the same decision in all"), ("other", "different decisions")]
+)
+def test_models_that_always_or_never_agree_are_named(large, expected):
+    other = pl.when(pl.col("small") == "no").then(pl.lit("yes")).otherwise(pl.lit("no"))
+    rows = LABELLED.with_columns(other=other, large="small" if large == "small" else other)
+    with pytest.raises(InputError, match=f"small and large have {expected}"):
+        Cascade(**CALLS, target_accuracy=TARGET).fit(rows)
+
+
+def test_a_label_that_only_a_later_model_decides_is_never_omitted():
+    rows = pl.DataFrame({"small": ["no", "yes"], "large": ["no", "unknown"], "label": ["no", "unknown"]})
+    assert find_unlabelled(rows, "label", None, decisions=["small"]).to_list() == [False, True]
+    assert not find_unlabelled(rows, "label", None, decisions=["small", "large"]).any()

@@ -386,7 +386,7 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
         (
             ["low", "high"],
             {"confidence_words": "low=0"},
-            "p is 'high', not a number; give each word a number in [0, 1]: --confidence-words 'high=?'",
+            "p is 'high', not a number; give each word a number in [0, 1]: --confidence-words 'low=0,high=?'",
         ),
     ],
 )

@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from relmap import InputError, ReliabilityMap, cli
+from relmap.evaluation.watch import watch_file
 from relmap.io.files import open_predictions
 from relmap.io.reading import Reading
+from relmap.maps.document import load_map
 from relmap.maps.labelled_rows import LabelledRows
-from relmap.routing.score_thresholds import ScoreRows, read_score
+from relmap.routing.score_thresholds import ScoreRows, find_score_thresholds, read_score
 from tests.maps import read_labelled as read_labelled_rows
 
 N_ROWS = 300
@@ -743,3 +745,161 @@ def test_the_former_name_of_the_summary_warns():
     model = ReliabilityMap(**MAP).fit(PROBABILITIES, LABEL)
     with pytest.warns(FutureWarning, match="use summary_"):
         assert model.recommendation_ is model.summary_
+
+
+IN_PERCENT = (100 * CONFIDENCE).round(1)
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "n_rows", "expected"),
+    [
+        (CONFIDENCE, True, N_ROWS, "is at most 1 in all rows"),
+        (CONFIDENCE, True, 8, "is at most 1 in all rows"),
+        (CONFIDENCE, True, 1, "is at most 1 in all rows"),
+        ([f"{number}%" for number in CONFIDENCE], False, N_ROWS, "is at most 1 in all rows"),
+        (np.where(IS_OTHER, CONFIDENCE, IN_PERCENT), True, N_ROWS, "line 5: confidence is .* in the same unit"),
+    ],
+)
+def test_fractions_are_not_read_as_percentages(values, percent, n_rows, expected, tmp_path):
+    rows = judge(DECISION, LABEL, values).head(n_rows)
+    with pytest.raises(InputError, match=expected):
+        read(write(rows, tmp_path / "p.csv"), names=("0", "1"), percent=percent)
+
+
+def test_a_map_of_percentages_reads_no_fractions(tmp_path):
+    model = ReliabilityMap(percent=True, **MAP).fit(judge(DECISION, LABEL, IN_PERCENT))
+    model.save(tmp_path / "map.json")
+    loaded = ReliabilityMap.load(tmp_path / "map.json")
+    new = judge(DECISION, LABEL, CONFIDENCE).drop("label")
+    for n_rows in (1, N_ROWS):
+        assert "multiply it by 100" in message_of(loaded.apply, new.head(n_rows))
+
+
+def test_an_array_of_one_probability_in_percent_is_no_array_of_fractions():
+    second = PROBABILITIES[:, 1]
+    assert "not in percent" in message_of(ReliabilityMap(percent=True, **MAP).fit, second, LABEL)
+    assert "percent=True" in message_of(ReliabilityMap(**MAP).fit(second, LABEL).reliability, 100 * second)
+
+
+@pytest.mark.parametrize("X", [PERCENT, PERCENT[:, 1], pl.DataFrame({"probabilities": PERCENT.tolist()})])
+def test_a_loaded_map_remembers_that_its_rows_were_in_percent(X, tmp_path):
+    model = ReliabilityMap(percent=True, **MAP).fit(X, LABEL)
+    model.save(tmp_path / "map.json")
+    loaded = ReliabilityMap.load(tmp_path / "map.json")
+    np.testing.assert_array_equal(loaded.reliability(X), model.reliability(X))
+    np.testing.assert_allclose(loaded.reliability(PROBABILITIES), model.reliability(X))  # rows that sum to 1
+
+
+def test_lists_of_percentages_may_have_signs_or_not(tmp_path):
+    with_signs = [[f"{number:.1f}%" for number in row] for row in PERCENT.tolist()]
+    frame = pl.DataFrame({"probabilities": with_signs, "label": LABEL})
+    path = write(frame, tmp_path / "p.jsonl")
+    plain, percent = read(path).rows.logits, read(path, percent=True).rows.logits
+    np.testing.assert_array_equal(plain, percent)
+
+
+def test_numbers_that_are_smallest_for_the_label_are_not_taken_for_another_order():
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(3), 500)
+    label = (np.log(probabilities) + np.random.default_rng(1).gumbel(size=(500, 3))).argmax(axis=1)
+    message = message_of(ReliabilityMap(**MAP).fit, -np.log(probabilities), label)
+    assert "change the sign" in message
+    assert "labels=" not in message
+    ReliabilityMap(**MAP).fit(np.log(probabilities), label)
+
+
+def test_lists_of_labels_of_a_score_are_named(tmp_path):
+    message = message_of(read_scores, tmp_path / "p.jsonl", [[value] for value in LABEL.tolist()], "1", drop=False)
+    assert "one label in each cell" in message
+
+
+def test_a_failed_answer_in_decisions_and_labels_is_suggested_with_a_doubt(tmp_path):
+    rows = judge(replaced(WORDS[DECISION], "ERROR"), replaced(WORDS[LABEL], "ERROR"))
+    assert "if ERROR means that there is no label" in message_of(read, write(rows, tmp_path / "p.csv"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("rating", [0, 1])
+def test_a_rating_without_a_number_is_no_confidence(rating, suffix, tmp_path):
+    rows = judge(DECISION, LABEL, replaced(np.full(N_ROWS, 3), rating))
+    message = message_of(read, write(rows, tmp_path / f"p.{suffix}"), confidence_words="2=.5,3=.7,4=.9")
+    assert f"confidence is '{rating}', which has no number" in message
+
+
+def test_new_words_are_added_to_those_of_the_map():
+    fitted = Reading(confidence_words="low=.5,high=.9").to_stored()
+    completed = Reading(confidence_words="certain=.95,low=.5").completed_by(fitted)
+    assert completed.words == {"low": 0.5, "high": 0.9, "certain": 0.95}
+    assert "differs from that of the fit" in message_of(Reading(confidence_words="low=.6").completed_by, fitted)
+
+
+def test_a_message_on_a_new_word_suggests_all_words(tmp_path):
+    rows = judge(DECISION, LABEL, replaced(np.full(N_ROWS, "low"), "certain"))
+    message = message_of(read, write(rows, tmp_path / "p.csv"), confidence_words="low=.5")
+    assert "--confidence-words 'low=.5,certain=?'" in message
+
+
+@pytest.mark.parametrize(
+    ("fitted", "given", "expected"),
+    [
+        ({"decision": "verdict"}, {"decision": "decision"}, {"decision": "decision"}),
+        ({"confidence": "sure", "percent": True}, {"confidence": "confidence"}, {"confidence": "confidence"}),
+        ({"confidence": "sure", "percent": True}, {"confidence": "sure"}, {"confidence": "sure", "percent": True}),
+        ({"percent": True}, {"confidence": "confidence"}, {"confidence": "confidence", "percent": True}),
+        ({"probability": "p", "positive": "yes"}, {"confidence": "confidence"}, {"confidence": "confidence"}),
+        ({"label": "truth"}, {"label": "label"}, {"label": "label"}),
+    ],
+)
+def test_an_option_replaces_what_a_map_remembers(fitted, given, expected):
+    assert Reading(**given).completed_by(Reading(**fitted).to_stored()) == Reading(**expected)
+
+
+def test_numbers_that_are_no_labels_of_a_map_are_compared_with_its_names():
+    model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(judge(WORDS[DECISION], WORDS[LABEL]))
+    message = message_of(model.apply, judge(DECISION + 1, LABEL).drop("label"))
+    assert "the labels are no, yes" in message
+    assert "labels=" not in message
+
+
+def test_rows_with_sampling_weights_are_not_watched(tmp_path):
+    rows = judge(DECISION, LABEL)
+    ReliabilityMap(**MAP).fit(rows).save(tmp_path / "map.json")
+    document = load_map(tmp_path / "map.json")
+    weighted = write(rows.with_columns(inverse_probability=2.0), tmp_path / "p.csv")
+    assert "watch the file that they were sampled from" in message_of(watch_file, document, open_predictions(weighted))
+
+
+@pytest.mark.parametrize("cell", ["[0]", '{"choices": ["no"]}', " ['no']"])
+def test_a_label_of_an_annotation_tool_has_a_remedy(cell, tmp_path):
+    message = message_of(
+        read, write(judge(WORDS[DECISION], replaced(WORDS[LABEL], cell)), tmp_path / "p.csv"), ("no", "yes")
+    )
+    assert message.count("line 5: label is") == 1
+    assert "write one label in each cell" in message
+
+
+def test_a_probability_of_one_label_with_ties_at_one_half_is_no_confidence(tmp_path):
+    with_ties = np.where(IS_OTHER, 0.5, OF_SECOND)
+    path = write(judge(DECISION, LABEL, with_ties), tmp_path / "p.csv")
+    assert "--probability confidence --positive 1" in message_of(read, path, confidence="confidence")
+    underconfident = np.where(DECISION == 1, CONFIDENCE, 0.4)  # also above 1/2 for label 0 in some rows
+    read(write(judge(DECISION, LABEL, np.where(IS_OTHER, 0.6, underconfident)), path), confidence="confidence")
+
+
+@pytest.mark.parametrize("blank", ["", " ", None])
+def test_a_blank_group_is_missing(blank, tmp_path):
+    rows = judge(DECISION, LABEL).with_columns(query=pl.Series(replaced(np.arange(N_ROWS).astype(str), blank)))
+    path = write(rows, tmp_path / "p.parquet")
+    reading = Reading(confidence="confidence")
+    message = message_of(read_labelled_rows, open_predictions(path, reading), group="query", names=("0", "1"))
+    assert "row 3 (from 0): query is missing" in message
+    of_score = Reading(score="confidence", positive="1")
+    assert "query is missing" in message_of(read_score, open_predictions(path, of_score), group="query")
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e7, -1.7e9])
+def test_a_threshold_of_a_score_does_not_depend_on_its_offset(offset):
+    found = find_score_thresholds(offset + SCORE, LABEL == 1, precision=0.6)
+    covered = [result.covered for result in found.thresholds]
+    assert covered == [result.covered for result in find_score_thresholds(SCORE, LABEL == 1, precision=0.6).thresholds]
+    assert found.thresholds[0].threshold is not None
+    assert str(found.thresholds[0].threshold) in found.describe()[0]
