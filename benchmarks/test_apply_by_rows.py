@@ -13,4 +13,6 @@ def test_the_command_writes_a_record(tmp_path, monkeypatch):
     record = apply_by_rows.read_records(out)["apply-by-rows"]
     assert record.columns == apply_by_rows.COLUMNS
     assert [row[0] for row in record.rows] == ["200", "600"]
+    assert record.values["rows-last"] == "600"
+    assert float(record.values["sql"]) > 0
     assert list(tmp_path.iterdir()) == [out]
