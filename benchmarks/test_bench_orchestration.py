@@ -61,7 +61,7 @@ def plain(tmp_path_factory, threads, is_full) -> ProjectCopy:
 
 def test_first_refresh(comparison, project, plain):
     plain_calls = plain.measure(plain.refresh_without_orchestration).seconds
-    comparison.add_time("plain function calls in one process", plain_calls)
+    comparison.add_time("plain function calls in one process", plain_calls, is_rival=True)
     comparison.record("make repro, two sets, from nothing", len(DATA_SETS) * ROWS, project.first_refresh.seconds)
     for name in DATA_SETS:
         assert plain.metrics(name).equals(project.copy.metrics(name))
