@@ -44,7 +44,7 @@ class Measured:
     alternative: str | None
     alternative_s: float | None
     ratio: float | None  # alternative_s / measured_s: speed-up
-    is_rival: bool  # whether a user would run the alternative instead, so that the ratio should be at least 1
+    used_instead: bool  # whether a user would run the alternative instead, so that the ratio should be at least 1
     floor_s: float | None  # seconds of a part that every implementation must do
     threads: int  # number of cores
     peak_mib: float | None = None  # peak memory beyond the input
@@ -53,7 +53,7 @@ class Measured:
     @property
     def ahead(self) -> str:
         """Return whether the operation is at least as fast as what a user would run instead."""
-        if not self.is_rival or self.ratio is None:
+        if not self.used_instead or self.ratio is None:
             return "-"
         return "yes" if self.ratio >= 1 else "NO"
 
@@ -64,7 +64,7 @@ class Alternative:
 
     name: str
     call: Callable[[], Any]
-    is_rival: bool
+    used_instead: bool
     times: float
 
 
@@ -80,9 +80,11 @@ class Comparison:
     known_times: list[Compared] = field(default_factory=list)  # measured before
     floor: Alternative | None = None
 
-    def add_alternative(self, name: str, call: Callable[[], Any], *, is_rival: bool = True, times: float = 1) -> None:
-        """Add an alternative; a rival is what a user would run instead, and the operation should be as fast."""
-        self.alternatives.append(Alternative(name, call, is_rival, times))
+    def add_alternative(
+        self, name: str, call: Callable[[], Any], *, used_instead: bool = True, times: float = 1
+    ) -> None:
+        """Add an alternative. The operation should be as fast as what a user would run instead."""
+        self.alternatives.append(Alternative(name, call, used_instead, times))
 
     def add_growth(self, call: Callable[[], Any]) -> None:
         """Require that the operation takes at most 11 times as long as with a tenth of its rows."""
@@ -90,7 +92,7 @@ class Comparison:
 
     def add_floor(self, call: Callable[[], Any], *, times: float = 1) -> None:
         """Add a part of the work that every implementation must do."""
-        self.floor = Alternative("floor", call, is_rival=False, times=times)
+        self.floor = Alternative("floor", call, used_instead=False, times=times)
 
     def run(
         self, operation: str, rows: int, call: Callable[[], Any], *, rounds: int = 5, warm_up: bool = True
@@ -119,15 +121,15 @@ class Comparison:
         operation_s = benchmark.stats.stats.median
         floor_s = medians.pop() if self.floor else None
         compared = [
-            (alternative.name, alternative_s, alternative.is_rival)
+            (alternative.name, alternative_s, alternative.used_instead)
             for alternative, alternative_s in zip(self.alternatives, medians, strict=True)
         ]
         self._keep(operation, rows, operation_s, [*compared, *self.known_times], floor_s)
         return (result, *results[: len(self.alternatives)])
 
-    def add_time(self, name: str, seconds: float, *, is_rival: bool = False) -> None:
+    def add_time(self, name: str, seconds: float, *, used_instead: bool = False) -> None:
         """Add a measured time to compare the next recorded time with."""
-        self.known_times.append((name, seconds, is_rival))
+        self.known_times.append((name, seconds, used_instead))
 
     def record(self, operation: str, rows: int, seconds: float) -> None:
         """Record an operation that was measured once, compared with the times added before."""
@@ -137,10 +139,10 @@ class Comparison:
     def _keep(
         self, operation: str, rows: int, measured_s: float, compared: Sequence[Compared], floor_s: float | None
     ) -> None:
-        for name, other_s, is_rival in compared or [(None, None, False)]:
+        for name, other_s, used_instead in compared or [(None, None, False)]:
             ratio = None if other_s is None else other_s / measured_s
             self.measured.append(
-                Measured(operation, rows, measured_s, name, other_s, ratio, is_rival, floor_s, self.threads)
+                Measured(operation, rows, measured_s, name, other_s, ratio, used_instead, floor_s, self.threads)
             )
 
     def record_memory(self, operation: str, rows: int, whole: tuple[float, float], tenth: tuple[float, float]) -> None:

@@ -150,7 +150,7 @@ def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, m
     comparison.add_alternative(
         "scikit-learn: logistic regression in five folds", lambda: logistic_regression(predictions)
     )
-    comparison.add_alternative("the same in this process", in_this_process, is_rival=False)
+    comparison.add_alternative("the same in this process", in_this_process, used_instead=False)
     comparison.add_floor(lambda: [pl.read_parquet(predictions / f"{name}.parquet") for name in ("first", "second")])
     comparison.run("fit, then evaluate, as commands", rows, as_commands, rounds=1, warm_up=False)
 

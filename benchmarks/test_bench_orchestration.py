@@ -61,7 +61,7 @@ def plain(tmp_path_factory, threads, is_full) -> ProjectCopy:
 
 def test_first_refresh(comparison, project, plain):
     plain_calls = plain.measure(plain.refresh_without_orchestration).seconds
-    comparison.add_time("plain function calls in one process", plain_calls, is_rival=True)
+    comparison.add_time("plain function calls in one process", plain_calls, used_instead=True)
     comparison.record("make repro, two sets, from nothing", len(DATA_SETS) * ROWS, project.first_refresh.seconds)
     for name in DATA_SETS:
         assert plain.metrics(name).equals(project.copy.metrics(name))
@@ -70,7 +70,7 @@ def test_first_refresh(comparison, project, plain):
 def test_refresh_without_changes(comparison, project):
     copy = project.copy
     repro = partial(run_module, copy.folder, "dvc", "repro")
-    comparison.add_alternative("dvc status", partial(run_module, copy.folder, "dvc", "status"), is_rival=False)
+    comparison.add_alternative("dvc status", partial(run_module, copy.folder, "dvc", "status"), used_instead=False)
     comparison.add_floor(partial(run_module, copy.folder, "dvc", "--version"))
     n_stages = 3 * len(DATA_SETS) + 1  # recorded as the number of rows, because rows have no effect here
     comparison.run("dvc repro, nothing to do", n_stages, repro, rounds=3, warm_up=False)
@@ -114,5 +114,5 @@ def test_reliability_stage_compared_with_the_authors_code(comparison, tmp_path, 
     for step in ("tasks.download", "tasks.train"):
         run_module(copy.folder, step, "mine")
     duration = copy.measure(partial(run_module, copy.folder, "flows.reliability", "mine"))
-    comparison.add_time("the authors' code, which computes fewer results", authors_seconds, is_rival=True)
+    comparison.add_time("the authors' code, which computes fewer results", authors_seconds, used_instead=True)
     comparison.record(f"reliability, three seeds, {name}: CPU", rows, duration.cpu)
