@@ -8,7 +8,7 @@ LOWEST := .venv-lowest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs lint clean
+.PHONY: setup demo repro test test-lowest test-system test-faults test-cuda bench evidence docs lint clean
 
 setup: $(VENV)/.ready
 
@@ -67,6 +67,12 @@ test-system: setup
 # Kills, full disks, flipped bits, servers that die: what was promised then, and what happens
 test-faults: setup
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 --dist worksteal
+
+# Compare the projection on a GPU with that on the CPU, in at most five minutes. It sets nothing up: PYTHON needs PyTorch
+# with CUDA, NumPy, SciPy, polars and pydantic only. CUDA_OPTIONS='--device cpu' tests the script without a GPU.
+CUDA_OPTIONS ?=
+test-cuda:
+	$(PYTHON) -m benchmarks.cuda $(CUDA_OPTIONS)
 
 # Compare the speed with other libraries, on the same rows in the same process; writes bench.json
 bench: setup

@@ -36,8 +36,8 @@ def test_temperature(comparison, size):
         """Return the factor of the logits, which netcal calls the temperature."""
         return TemperatureScaling(detection=False).fit(probabilities, labels).temperature[0]
 
-    comparison.add_alternative("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
-    comparison.add_alternative("netcal", netcal, aim=2)
+    comparison.add_alternative("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_)
+    comparison.add_alternative("netcal", netcal)
     comparison.add_growth(lambda: fit_temperature(*tenth, seed=0))
     comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
     fitted, scikit_learn_beta, netcal_beta, _ = comparison.run(
@@ -57,7 +57,7 @@ def test_structured_matrix_scaling(comparison, size):
     tenth = simulate_logits_and_labels(rows // 10, K)
     probabilities = softmax(logits, axis=1)
     comparison.add_alternative(
-        "probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2
+        "probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities)
     )
     comparison.add_growth(lambda: fit_sms(*tenth, seed=0))
     comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
@@ -74,7 +74,7 @@ def compare_with_autograd(
     sets = [simulate_logits_and_labels(rows, K, seed) for seed in range(FITS)]
     tenths = [simulate_logits_and_labels(rows // 10, K, seed) for seed in range(FITS)]
     autograd(*tenths[0])  # torch loads code at the first step
-    comparison.add_alternative(ONE_AT_A_TIME, lambda: autograd(*sets[0]), aim=5, times=FITS)
+    comparison.add_alternative(ONE_AT_A_TIME, lambda: autograd(*sets[0]), times=FITS)
     comparison.add_growth(lambda: [fit(*data, seed=0, **tenth_options) for data in tenths])
     fitted, reference, _ = comparison.run(
         operation, FITS * rows, lambda: [fit(*data, seed=0) for data in sets], rounds=1, warm_up=False

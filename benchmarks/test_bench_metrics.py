@@ -59,12 +59,9 @@ def test_every_metric_of_one_run(comparison, rows):
         precision = classification.binary_average_precision(1 - confidence, errors_tensor)
         return float(precision), float(classification.binary_calibration_error(confidence, labels_tensor, n_bins=BINS))
 
-    comparison.add_alternative("scikit-learn: AUPR and calibration curve alone", scikit_learn, aim=1)
-    comparison.add_alternative("torchmetrics: AUPR and ECE alone", torchmetrics, aim=1)
-    comparison.add_alternative(
-        "AURC alone, as in torch-uncertainty", lambda: risk_coverage_area(expit(logit), correct), aim=1
-    )
-    comparison.add_alternative("numpy: argsort of the logits", lambda: np.argsort(logit), aim=0.5)
+    comparison.add_alternative("scikit-learn: AUPR and calibration curve alone", scikit_learn)
+    comparison.add_alternative("torchmetrics: AUPR and ECE alone", torchmetrics)
+    comparison.add_alternative("AURC alone, as in torch-uncertainty", lambda: risk_coverage_area(expit(logit), correct))
     comparison.add_growth(lambda: compute_every_metric(*tenth))
     comparison.add_floor(lambda: np.sort(logit))
     metrics, (precision, share, mean_confidence), torch_metrics, area, *_ = comparison.run(
@@ -110,7 +107,6 @@ def test_bootstrap(comparison, size):
     comparison.add_alternative(
         f"one at a time ({n_timed} of them, times {resamples // n_timed})",
         one_at_a_time,
-        aim=50,
         times=resamples / n_timed,
     )
     comparison.add_growth(lambda: bootstrap_metrics(tenth))

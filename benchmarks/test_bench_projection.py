@@ -69,7 +69,6 @@ def compare_with_torch(
     operation: str,
     fit: Callable,
     *,
-    aim: float,
     rounds: int,
     warm_up: bool = True,
 ) -> FitResults:
@@ -80,7 +79,7 @@ def compare_with_torch(
     for confidence, decision, correct in rows:
         tenth_of_rows.append(FitRows(confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]))
     best = fastest_number_of_threads(threads) if comparison.is_full else 1
-    comparison.add_alternative(ONE_AT_A_TIME, lambda: fit_with_torch(rows, best), aim=aim, times=N_FITS / N_TIMED)
+    comparison.add_alternative(ONE_AT_A_TIME, lambda: fit_with_torch(rows, best), times=N_FITS / N_TIMED)
     comparison.add_growth(lambda: fit(tenth_of_rows, n_labels=K, settings=SETTINGS))
     fitted, torch_values, _ = comparison.run(
         operation,
@@ -103,7 +102,7 @@ def test_exact_fits(comparison, threads, size):
     confidence, *_ = simulate_rows(N_FITS, size(*ROWS), K)
     # every row is read and sorted once; the steps read a tenth as many nodes
     comparison.add_floor(lambda: np.sort(confidence))
-    results = compare_with_torch(comparison, threads, size(*ROWS), "mrp_exact", fit_exact, aim=250, rounds=3)
+    results = compare_with_torch(comparison, threads, size(*ROWS), "mrp_exact", fit_exact, rounds=3)
 
     assert results.fitted.kkt_residual.max() <= 1e-8
 
@@ -122,7 +121,6 @@ def test_fits_by_adam(comparison, threads, size):
         size(*ROWS),
         "mrp, Adam as published",
         fit_lattices,
-        aim=20,
         rounds=1,
         warm_up=False,
     )
@@ -153,7 +151,7 @@ def test_isotonic_of_each_label(comparison, rows):
     def fit_first_rows(n: int = rows) -> Isotonic:
         return fit_isotonic_of_labels(confidence_logit[:n], decision[:n], correct[:n])
 
-    comparison.add_alternative("scikit-learn: isotonic of each label", scikit_learn, aim=1)
+    comparison.add_alternative("scikit-learn: isotonic of each label", scikit_learn)
     comparison.add_growth(lambda: fit_first_rows(rows // 10))
     comparison.add_floor(lambda: np.sort(confidence_logit))
     fitted, reference, _ = comparison.run("isotonic of each label", rows, fit_first_rows)

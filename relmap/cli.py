@@ -7,6 +7,7 @@ orchestrator. Each command imports what it needs when it runs, so that `--help` 
 import inspect
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from relmap.io.files import Predictions as PredictionFile
     from relmap.routing.score_thresholds import GradeThresholds, ScoreThresholds
 
+MANY_ROWS = 1_000_000  # from this number of rows on, apply prints its speed
 COLUMNS_PANEL = "How the file is read"
 FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
 ANNOTATED: Any = Annotated  # as `Any`, because type checkers reject `Annotated` with a type known only at run time
@@ -424,6 +426,7 @@ def apply(
     check_new_file(out, force=force)
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
+    start = time.perf_counter()
     file = _open(predictions, trec, reading, is_labelled=False)
     with row_progress() as advance:
         applied = apply_map(
@@ -435,7 +438,10 @@ def apply(
             cuts=cuts,
             progress=advance,
         )
-    return print_lines([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    written = f"{out}: {applied.rows:,} rows"
+    if applied.rows >= MANY_ROWS:
+        written += f", {applied.rows / (time.perf_counter() - start):,.0f} per second"
+    return print_lines([*applied.describe(document.shown_names), f"{written}."])
 
 
 @app.command(cls=CommandWithNames)

@@ -505,12 +505,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if numbers is None:
             rows = self._unlabelled(predicted)
             added_columns, _ = apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=cuts_or_file)
-            return append_columns(X, added_columns) if is_frame(X) else self._routed_array(added_columns)
+            if is_frame(X):
+                return append_columns(X, added_columns)
+            return self._routed_array({name: added_columns[name].to_numpy() for name in added_columns.columns})
         scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=cuts_or_file)
         if is_frame(X):
             return append_columns(X, pl.DataFrame(added))
-        return self._routed_array(pl.DataFrame(added))
+        return self._routed_array(added)
 
     @with_python_names
     def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
@@ -790,24 +792,21 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         predicted: np.ndarray = self.classifier_.predict_proba(X)
         return predicted
 
-    def _routed_array(self, added: pl.DataFrame) -> np.ndarray:
+    def _routed_array(self, added: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert the added columns to a structured array.
 
         If the map has names, the decisions are elements of `classes_`, so that they can be compared with labels; their
         numbers are in `decision_code`.
 
         Args:
-            added: The columns.
+            added: The columns, each of shape (n,).
 
         Returns:
             Shape (n,), with a field for each column.
         """
-        columns: dict[str, np.ndarray] = {}
-        for name in added.columns:
-            if name != "decision_name":
-                columns[name] = added[name].to_numpy()
-        columns["route"] = columns["route"].astype(np.str_)
-        if "decision_name" in added.columns:
+        columns = {name: values for name, values in added.items() if name != "decision_name"}
+        columns["route"] = np.array(columns["route"].tolist(), dtype=np.str_)
+        if "decision_name" in added:
             code = columns.pop("decision")
             columns = {"decision_code": code, "decision": self.classes_[code], **columns}
         return to_structured_array(columns)
@@ -840,7 +839,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is not None:
-            return score_array(self._document, *numbers)
+            return score_array(self._document, *numbers).to_frame()
         return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
 
     def _assess(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> "MapAssessment":

@@ -219,8 +219,9 @@ def _estimate_label_shares(
 
 def _count_groups(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> np.ndarray:
     """For each cell, count the groups that have a row in it, shape (n_cells,)."""
-    pairs = np.unique(cell * sample.n_clusters + sample.cluster)
-    return np.bincount(pairs // sample.n_clusters, minlength=n_cells)
+    pair = np.sort(cell * sample.n_clusters + sample.cluster)  # np.unique takes ten times as long
+    is_first = np.diff(pair, prepend=-1) > 0
+    return np.bincount(pair[is_first] // sample.n_clusters, minlength=n_cells)
 
 
 def _estimate_accuracy(

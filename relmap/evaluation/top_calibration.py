@@ -155,9 +155,9 @@ def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
     test = _test_gap(sample, membership, gap)
     return TopCalibration(
         share=tenths / 10,
-        rows=len(np.unique(sample.row_number[membership > 0])),
+        rows=_count_distinct(sample.row_number[membership > 0]),
         all_rows=len(sample.rows),
-        tied=len(np.unique(sample.row_number[(membership > 0) & (membership < 1)])),
+        tied=_count_distinct(sample.row_number[(membership > 0) & (membership < 1)]),
         predicted=float((membership * reliability).sum() / total),
         correct=float((membership * sample.correct).sum() / total),
         gap=gap,
@@ -177,7 +177,7 @@ def _test_gap(sample: EvaluationSample, membership: np.ndarray, gap: float) -> _
         _independent_standard_error(sample, membership),
         _bootstrap_standard_error(sample.resamples, residual, membership),
     )
-    n_groups = len(np.unique(sample.cluster[membership > 0]))
+    n_groups = _count_distinct(sample.cluster[membership > 0])
     degrees_of_freedom = max(n_groups - 1, 1)
     half_width = float(scipy.special.stdtrit(degrees_of_freedom, 1 - TAIL_PROBABILITY)) * standard_error
     if standard_error > 0:
@@ -185,6 +185,11 @@ def _test_gap(sample: EvaluationSample, membership: np.ndarray, gap: float) -> _
     else:
         p_value = 1.0 if gap == 0 else 0.0
     return _GapTest(standard_error, half_width, p_value)
+
+
+def _count_distinct(numbers: np.ndarray) -> int:
+    """Count the distinct values of nonnegative integers, much faster than `np.unique`."""
+    return int(np.count_nonzero(np.bincount(numbers)))
 
 
 def _top_membership(logit: np.ndarray, n_top: int) -> np.ndarray:

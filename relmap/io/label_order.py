@@ -64,8 +64,12 @@ def find_better_assignment(
     cell = column * n_labels + label
     confusion = np.bincount(cell, weight, n_labels**2).reshape(n_labels, n_labels) / len(label)
     given = np.arange(n_labels)
-    _, assigned = scipy.optimize.linear_sum_assignment(confusion, maximize=True)
     accuracy = float(confusion[given, given].sum())
+    # no assignment has a higher accuracy; the bound often makes the slow import of scipy.optimize unnecessary
+    largest_accuracy = float(confusion.max(axis=0).sum())
+    if largest_accuracy - accuracy < MIN_ACCURACY_GAIN:
+        return None
+    _, assigned = scipy.optimize.linear_sum_assignment(confusion, maximize=True)
     better_accuracy = float(confusion[given, assigned].sum())
     if better_accuracy - accuracy < MIN_ACCURACY_GAIN:
         return None

@@ -396,8 +396,16 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
         hashes = _hash_ids(ids, salt)
     else:
         hashes = _hash_predictions(rows, salt)
-    for k, encoded in enumerate(training.folds):
-        fold[np.isin(hashes, _decode(encoded))] = k
+    known_by_fold = [_decode(encoded) for encoded in training.folds]
+    known = np.concatenate([np.empty(0, dtype=np.uint64), *known_by_fold])
+    if not len(known):
+        return fold
+    order = np.argsort(known, kind="stable")
+    known = known[order]
+    known_fold = np.repeat(np.arange(len(known_by_fold)), [len(part) for part in known_by_fold])[order]
+    nearest = np.searchsorted(known, hashes, side="right") - 1  # the last known hash that is not larger
+    is_known = known[nearest] == hashes
+    fold[is_known] = known_fold[nearest[is_known]]
     return fold
 
 
@@ -427,9 +435,8 @@ def canonical_predictions(rows: FixedDecisions) -> np.ndarray:
 
 def _hash_predictions(rows: FixedDecisions, salt: bytes) -> np.ndarray:
     values = canonical_predictions(rows)
-    content = values.tobytes()
-    row_bytes = values.shape[1] * values.itemsize
-    return _hash([content[begin : begin + row_bytes] for begin in range(0, len(content), row_bytes)], salt)
+    bytes_of_row = values.view(f"V{values.shape[1] * values.itemsize}")[:, 0]
+    return _hash(bytes_of_row.tolist(), salt)
 
 
 def _hash_ids(ids: np.ndarray, salt: bytes) -> np.ndarray:
@@ -437,7 +444,7 @@ def _hash_ids(ids: np.ndarray, salt: bytes) -> np.ndarray:
 
 
 def _hash(values: Sequence[bytes], salt: bytes) -> np.ndarray:
-    digests = b"".join(hashlib.blake2b(value, digest_size=HASH_BYTES, salt=salt).digest() for value in values)
+    digests = b"".join([hashlib.blake2b(value, digest_size=HASH_BYTES, salt=salt).digest() for value in values])
     return _from_bytes(digests)
 
 

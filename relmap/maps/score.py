@@ -251,7 +251,25 @@ def score_file(document: MapDocument, file: Predictions, progress: Progress) -> 
     return ScoredFile(layout, scores)
 
 
-def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> pl.DataFrame:
+class RowScores(NamedTuple):
+    """Scores of n rows in memory.
+
+    Attributes:
+        decision: Decided label 0..K-1, shape (n,), int64.
+        confidence: Calibrated confidence, shape (n,), float64, in [0, 1].
+        logit: Logit of the reliability, shape (n,), float64; may be infinite.
+    """
+
+    decision: np.ndarray
+    confidence: np.ndarray
+    logit: np.ndarray
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a frame with the columns of SCORES."""
+        return pl.DataFrame([self.decision.astype(np.int32), self.confidence, self.logit], schema=SCORES)
+
+
+def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> RowScores:
     """Score an array of predictions with the same results as `score_file`, but without converting it to a frame.
 
     Args:
@@ -260,13 +278,14 @@ def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> 
         kind: What the numbers are.
 
     Returns:
-        The scores of each row, with the columns of SCORES.
+        The scores of each row.
 
     Raises:
         InputError: A row cannot be read.
     """
     rows = rows_from_array(numbers, kind, "X")
-    return _to_frame(rows, FittedMap.from_document(document)(rows))
+    scored = FittedMap.from_document(document)(rows)
+    return RowScores(rows.decision, scored.confidence, scored.logit)
 
 
 def reads_only_logits(document: MapDocument) -> bool:
@@ -330,16 +349,12 @@ def score_in_pieces(
         batch_slice = slice(batch.first, batch.first + len(rows))
         computed = {name: values[batch_slice] for name, values in signals_of_groups.items()}
         with_signals = read_signals(document.signals, frame, rows, document.n_labels, file_rows, computed=computed).rows
-        return _to_frame(rows, reliability_map(with_signals))
+        scored = reliability_map(with_signals)
+        return RowScores(rows.decision, scored.confidence, scored.logit).to_frame()
 
     for scores in map_in_order(score, number_batches(file.batches(columns)), threads=SCORING_THREADS):
         progress("scored", len(scores))
         yield scores
-
-
-def _to_frame(rows: FixedDecisions, scored: ScoredDecisions) -> pl.DataFrame:
-    """Return scores with the columns of SCORES."""
-    return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
 
 def _compute_group_signals(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:

@@ -228,12 +228,13 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
         harmonic = harmonic_sums(int(groups.upto[-1].max()))
     harmonic_numbers, summed_harmonic = harmonic
     errors_upto = np.cumsum(groups.wrong, axis=0)
+    error_share = _error_share(groups)
     with np.errstate(invalid="ignore"):  # no rows, or no errors, give 0/0, which is NaN as documented
         return {
-            "aupr_error": _average_precision(groups, errors_upto, harmonic_numbers),
-            "aurc": _aurc(groups, errors_upto, harmonic_numbers, summed_harmonic),
+            "aupr_error": _average_precision(groups, errors_upto, error_share, harmonic_numbers),
+            "aurc": _aurc(groups, errors_upto, error_share, harmonic_numbers, summed_harmonic),
             "augrc": _augrc(groups, errors_upto),
-            **_selective_accuracies(groups, errors_upto),
+            **_selective_accuracies(groups, errors_upto, error_share),
         }
 
 
@@ -243,7 +244,11 @@ def _error_share(groups: TieGroups) -> np.ndarray:
 
 
 def _aurc(
-    groups: TieGroups, errors_upto: np.ndarray, harmonic_numbers: np.ndarray, summed_harmonic: np.ndarray
+    groups: TieGroups,
+    errors_upto: np.ndarray,
+    error_share: np.ndarray,
+    harmonic_numbers: np.ndarray,
+    summed_harmonic: np.ndarray,
 ) -> np.ndarray:
     """Area under the risk-coverage curve.
 
@@ -256,7 +261,7 @@ def _aurc(
     n_rows = groups.upto[-1]
     n_errors = errors_upto[-1]
     rank_sums = _take_at(groups.upto, summed_harmonic) - _take_at(groups.before, summed_harmonic)
-    error_sum = np.einsum("gr,gr->r", _error_share(groups), rank_sums)  # of H_{j-1} over the ranks j of errors
+    error_sum = np.einsum("gr,gr->r", error_share, rank_sums)  # of H_{j-1} over the ranks j of errors
     return np.asarray((n_errors * _take_at(n_rows, harmonic_numbers) - error_sum) / n_rows)
 
 
@@ -274,7 +279,9 @@ def _augrc(groups: TieGroups, errors_upto: np.ndarray) -> np.ndarray:
     return np.asarray((n_errors * (n_rows + 1) - twice_rank_sum / 2) / n_rows**2)
 
 
-def _average_precision(groups: TieGroups, errors_upto: np.ndarray, harmonic_numbers: np.ndarray) -> np.ndarray:
+def _average_precision(
+    groups: TieGroups, errors_upto: np.ndarray, error_share: np.ndarray, harmonic_numbers: np.ndarray
+) -> np.ndarray:
     """Average precision of finding errors by decreasing risk.
 
     By decreasing risk, a group has the ranks a' + 1 = n - b + 1 to b' = n - a, and E errors come before it. A row at
@@ -294,15 +301,14 @@ def _average_precision(groups: TieGroups, errors_upto: np.ndarray, harmonic_numb
     coefficient = n_errors - errors_upto + 1 - (rank_before + 1) * other_error_share
     harmonic_difference = _take_at(last_rank, harmonic_numbers) - _take_at(rank_before, harmonic_numbers)
     precision_sums = group_rows * other_error_share + coefficient * harmonic_difference
-    precision_sum = np.einsum("gr,gr->r", _error_share(groups), precision_sums)
+    precision_sum = np.einsum("gr,gr->r", error_share, precision_sums)
     return np.asarray(precision_sum / n_errors)
 
 
-def _selective_accuracies(groups: TieGroups, errors_upto: np.ndarray) -> dict[str, np.ndarray]:
+def _selective_accuracies(groups: TieGroups, errors_upto: np.ndarray, error_share: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy of the retained rows at each coverage of COVERAGE_TENTHS, by name."""
     n_rows = groups.upto[-1]
     errors_before = errors_upto - groups.wrong
-    error_share = _error_share(groups)
     accuracies = {}
     for tenths in COVERAGE_TENTHS:
         n_retained = np.minimum(count_retained_rows(n_rows, tenths), n_rows)  # 0 if there are no rows

@@ -51,7 +51,7 @@ def fit_lattices(
     """
     cells = build_cell_tensors(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
     start = np.tile(initial_curve(settings.knots), (len(fits), n_labels, 1))
-    with _one_thread(), lock_device(device):
+    with one_thread(), lock_device(device):
         values = _run_adam(torch.from_numpy(start).to(device), cells, settings)
         fitted: np.ndarray = values.cpu().numpy()
     return fitted
@@ -200,8 +200,12 @@ _THREAD_LOCK = Lock()  # the number of threads is a setting of the process, so c
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one torch thread: more do not help at these sizes, and the way they split an array can change rounding."""
+def one_thread() -> Iterator[None]:
+    """Use one torch thread: more do not help at these sizes, and the way they split an array can change rounding.
+
+    Yields:
+        None.
+    """
     with _THREAD_LOCK:
         n_threads = torch.get_num_threads()
         torch.set_num_threads(1)

@@ -19,6 +19,7 @@ from relmap.projection.mrp import (
     uniform_knots,
 )
 from relmap.projection.mrp_exact import ExactFit, fit_exact
+from relmap.projection.surface import SurfaceRows, Surfaces, fit_surfaces
 from relmap.settings import ProjectionParams, ProtocolParams
 
 BASE_SEED = 2026  # seeds of the authors' code
@@ -341,6 +342,23 @@ class FitBatch:
     def exact_fit(self) -> ExactFit:
         """Exact optimum of the convex problem of which `adam_values` are an approximate solution."""
         return fit_exact(self.lattice_rows(), n_labels=self.n_labels, settings=self.settings, device=self.device)
+
+    @cached_property
+    def surfaces(self) -> list[Surfaces]:
+        """Surfaces of the first `n_surfaces` fits.
+
+        On the device "cpu", SciPy fits them one after the other. On any other device, torch fits them together.
+        """
+        decision = self.fit_rows.decision
+        correct = self.fit_rows.correct
+        fits = []
+        for decisions in self.fit_rows.by_calibrator[: self.n_surfaces]:
+            fits.append(SurfaceRows(decisions.confidence, decisions.gap, decision, correct))
+        if self.device == "cpu":
+            return [fit_surfaces(*rows, n_labels=self.n_labels, settings=self.settings) for rows in fits]
+        with needs_extra("pipeline"):
+            from relmap.projection.surface_torch import fit_surface_batch  # noqa: PLC0415 - imports torch
+        return fit_surface_batch(fits, n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def to_curves(self, values: np.ndarray) -> list[Curves]:
         """Convert fitted values to curves in which labels with few rows use a fallback.

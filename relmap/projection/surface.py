@@ -25,6 +25,22 @@ INITIAL_GAP_INCREMENT = 1e-2
 INITIAL_PRODUCT_INCREMENT = 1e-3
 
 
+class SurfaceRows(NamedTuple):
+    """Rows of one fit.
+
+    Attributes:
+        confidence: Confidence in [0, 1], shape (m,).
+        gap: Gap of each decision, shape (m,).
+        decision: Decided label 0..K-1, shape (m,).
+        correct: Whether the decision is correct, shape (m,).
+    """
+
+    confidence: np.ndarray
+    gap: np.ndarray
+    decision: np.ndarray
+    correct: np.ndarray
+
+
 class Surfaces(Value):
     """One surface for each label, bilinear on the logit scale and constant outside the gap knots.
 
@@ -107,12 +123,12 @@ def fit_surfaces(
     decision = decision[order]
     correct = np.asarray(correct, dtype=np.float64)[order]
     knots = uniform_knots(settings.knots)
-    gap_knots = _place_gap_knots(gap)
+    gap_knots = place_gap_knots(gap)
     shape = (n_labels, len(knots), N_GAP_KNOTS)
     basis = _bilinear_basis(confidence, gap, decision, knots, gap_knots, n_labels)
     transposed_basis = basis.T.tocsr()
-    bending = _bending_matrices(shape, settings.smoothness)
-    theta = _initial_parameters(shape)
+    bending = bending_matrices(shape, settings.smoothness)
+    theta = initial_parameters(shape)
     adam = Adam(settings.learning_rate)
     for _ in range(settings.epochs):
         values = _surface_values(theta)
@@ -127,8 +143,21 @@ def fit_surfaces(
         softplus_slope = scipy.special.expit(theta)
         softplus_slope[:, 0, 0] = 1  # the start value is not transformed
         theta = theta + adam.step(increment_gradient * softplus_slope)
-    values = np.maximum.accumulate(np.maximum.accumulate(_surface_values(theta), axis=1), axis=2)
-    return Surfaces(knots, gap_knots, values)
+    return build_surfaces(knots, gap_knots, _surface_values(theta))
+
+
+def build_surfaces(knots: np.ndarray, gap_knots: np.ndarray, values: np.ndarray) -> Surfaces:
+    """Build surfaces that do not fall, even by rounding.
+
+    Args:
+        knots: Knots of the confidence, shape (J,).
+        gap_knots: Knots of the gap, shape (G,).
+        values: Fitted logits, nondecreasing along both axes up to rounding, shape (K, J, G).
+
+    Returns:
+        The surfaces.
+    """
+    return Surfaces(knots, gap_knots, np.maximum.accumulate(np.maximum.accumulate(values, axis=1), axis=2))
 
 
 def fit_label_surfaces(batch: "FitBatch") -> list[Surfaces]:
@@ -139,22 +168,22 @@ def fit_label_surfaces(batch: "FitBatch") -> list[Surfaces]:
 
     Returns:
         Surfaces of the first `batch.n_surfaces` fits.
+
+    Raises:
+        InputError: torch is not installed, and the device is not "cpu".
     """
-    return [
-        fit_surfaces(
-            decisions.confidence,
-            decisions.gap,
-            batch.fit_rows.decision,
-            batch.fit_rows.correct,
-            n_labels=batch.n_labels,
-            settings=batch.settings,
-        )
-        for decisions in batch.fit_rows.by_calibrator[: batch.n_surfaces]
-    ]
+    return batch.surfaces
 
 
-def _place_gap_knots(gap: np.ndarray) -> np.ndarray:
-    """Place the gap knots uniformly between the 1% and 99% quantiles, or all values if these coincide, shape (G,)."""
+def place_gap_knots(gap: np.ndarray) -> np.ndarray:
+    """Place the gap knots uniformly between the 1% and 99% quantiles, or all values if these coincide.
+
+    Args:
+        gap: Gap of each row, shape (m,).
+
+    Returns:
+        Increasing knots, shape (G,).
+    """
     if not len(gap):
         return np.linspace(0.0, 1.0, N_GAP_KNOTS)
     low, high = np.quantile(gap, [0.01, 0.99])
@@ -202,8 +231,16 @@ class BendingMatrices(NamedTuple):
     gap: np.ndarray
 
 
-def _bending_matrices(shape: tuple[int, int, int], smoothness: float) -> BendingMatrices:
-    """Compute 2 smoothness D' D / (number of second differences) along each variable."""
+def bending_matrices(shape: tuple[int, int, int], smoothness: float) -> BendingMatrices:
+    """Compute 2 smoothness D' D / (number of second differences) along each variable.
+
+    Args:
+        shape: Shape (K, J, G) of the values.
+        smoothness: Weight of the mean squared second difference.
+
+    Returns:
+        Hessians of the penalty along each variable.
+    """
     n_labels, n_knots, n_gap_knots = shape
     along_confidence = np.diff(np.eye(n_knots), n=2, axis=0)
     along_gap = np.diff(np.eye(n_gap_knots), n=2, axis=0)
@@ -215,12 +252,18 @@ def _bending_matrices(shape: tuple[int, int, int], smoothness: float) -> Bending
     )
 
 
-def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
-    """Return the initial parameters (K, J, G).
+def initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
+    """Compute the initial parameters.
 
     The entry at the first knot of both variables is the start value. The other entries at the first gap knot determine
     the increments along the confidence, those at the first confidence knot the increments along the gap, and all others
     the increments of the product. An increment is the softplus of its parameter.
+
+    Args:
+        shape: Shape (K, J, G) of the values.
+
+    Returns:
+        Parameters, of this shape.
     """
     theta = np.empty(shape)
     theta[:] = np.log(np.expm1(INITIAL_PRODUCT_INCREMENT))
@@ -230,7 +273,7 @@ def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _surface_values(theta: np.ndarray) -> np.ndarray:
-    """Convert parameters, as in `_initial_parameters`, to values at the knots, shape (K, J, G)."""
+    """Convert parameters, as in `initial_parameters`, to values at the knots, shape (K, J, G)."""
     increments = np.logaddexp(0, theta)
     increments[:, 0, 0] = theta[:, 0, 0]
     return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))

@@ -25,7 +25,7 @@ from relmap.io.output import ColumnBuilder, check_output, write_with_columns
 from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
 from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.score import Progress, find_map_layout, ignore_progress, score_in_pieces
+from relmap.maps.score import Progress, RowScores, find_map_layout, ignore_progress, score_in_pieces
 from relmap.routing.thresholds import read_label_thresholds
 
 EXAMPLE_COVERAGE = "0.7"
@@ -245,7 +245,7 @@ def apply_to_frame(
 
 def route_scores(
     document: MapDocument,
-    scores: pl.DataFrame,
+    scores: RowScores,
     *,
     coverage: str | None = None,
     cut: float | None = None,
@@ -255,7 +255,7 @@ def route_scores(
 
     Args:
         document: The map.
-        scores: The scores of each row, with the columns of SCORES.
+        scores: The scores of each row.
         coverage: See `routing_rule`.
         cut: See `routing_rule`.
         cuts: See `routing_rule`.
@@ -267,16 +267,15 @@ def route_scores(
         InputError: `coverage`, `cut` or `cuts` is out of range.
     """
     rule = routing_rule(document, coverage, cut, cuts)
-    decision = scores["decision"].to_numpy().astype(np.int64)
-    logit = scores["logit"].to_numpy()
-    rank = np.empty(len(logit), dtype=np.int64)
-    rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
-    reliability = scipy.special.expit(logit)
+    decision = scores.decision
+    rank = np.empty(len(decision), dtype=np.int64)
+    rank[np.argsort(scores.logit, kind="stable")] = np.arange(1, len(decision) + 1)
+    reliability = scipy.special.expit(scores.logit)
     is_automatic = rule.are_automatic(decision, reliability, rank, len(rank))
     columns = {"decision": decision}
     if document.label_names is not None:
         columns["decision_name"] = np.array(document.label_names)[decision]
-    columns["confidence"] = scores["confidence"].to_numpy()
+    columns["confidence"] = scores.confidence
     columns["reliability"] = reliability
     columns["review_rank"] = rank
     columns["route"] = np.where(is_automatic, "automatic", "review")

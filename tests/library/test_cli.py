@@ -1,6 +1,7 @@
 """Commands: protected inputs, printed lines, JSON, and the arguments of a fit. No map is fitted, for speed."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,6 +166,15 @@ def test_apply_prints_its_summary_and_the_number_of_rows(folder, capsys):
     assert printed[-2].startswith("30 of 120 rows (25.0%) are automatic, with a reliability of at least ")
     notes_on_checksums = [line for line in printed if "checksums" in line]
     assert len(printed) == 2 + len(notes_on_checksums)
+
+
+@pytest.mark.parametrize(
+    ("many_rows", "last_line"), [(121, r": 120 rows\."), (120, r": 120 rows, [\d,]+ per second\.")]
+)
+def test_apply_prints_its_speed_for_many_rows(many_rows, last_line, folder, monkeypatch):
+    monkeypatch.setattr(cli, "MANY_ROWS", many_rows)
+    printed = maps.run_command("apply", "--map", "map.json", "--predictions", "new.parquet", "--out", "out.parquet")
+    assert re.fullmatch(f"out.parquet{last_line}", printed[-1])
 
 
 def test_label_prints_its_summary_and_the_number_of_rows(folder, capsys):

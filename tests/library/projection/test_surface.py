@@ -1,7 +1,5 @@
 """Fitted surfaces (reliability by confidence and gap, for each label) equal a fit with gradients and Adam of torch."""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from scipy.special import expit
@@ -10,21 +8,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from relmap.calibrators.identity import Identity
 from relmap.decisions import LabelledDecisions, ProtocolDecisions, decide
 from relmap.projection.mrp import initial_curve
-from relmap.projection.surface import fit_surfaces
+from relmap.projection.surface import SurfaceRows, fit_surfaces
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, simulate_logits_and_labels
 from tests.torch_fits import minimize_with_adam
 
 N_GAP_KNOTS = 6
-
-
-class SurfaceRows(NamedTuple):
-    """Arguments of `fit_surfaces` that describe rows, each of shape (m,)."""
-
-    confidence: np.ndarray
-    gap: np.ndarray
-    decision: np.ndarray
-    correct: np.ndarray
 
 
 def simulate_calibrated_rows(n_rows: int, n_labels: int) -> SurfaceRows:

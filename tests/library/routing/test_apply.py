@@ -12,6 +12,7 @@ from relmap.io import ranking
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
+from relmap.maps.score import RowScores
 from relmap.routing import apply
 from relmap.routing.apply import (
     RoutingRule,
@@ -222,8 +223,8 @@ CONFIDENCES = np.array([0.4, 0.8, 0.5, 0.9, 0.6, 0.45, 0.99])
 RANKS = [1, 5, 3, 6, 4, 2, 7]  # ties by row order
 
 
-def make_scores() -> pl.DataFrame:
-    return pl.DataFrame({"decision": DECISIONS.astype(np.int32), "confidence": CONFIDENCES, "logit": LOGITS})
+def make_scores() -> RowScores:
+    return RowScores(decision=DECISIONS, confidence=CONFIDENCES, logit=LOGITS)
 
 
 def test_scores_are_ranked_and_routed_together():
@@ -332,7 +333,7 @@ def test_the_number_of_rows_in_memory_is_limited(options, expected, tmp_path, mo
 
 
 def test_ranks_follow_logits_where_reliabilities_are_equal():
-    scores = make_scores().with_columns(logit=pl.Series([40.0, 60.0, 50.0, 40.0, 45.0, 41.0, 39.0]))
+    scores = make_scores()._replace(logit=np.array([40.0, 60.0, 50.0, 40.0, 45.0, 41.0, 39.0]))
     routed = route_scores(MAP, scores, coverage="0.3")
     assert set(routed["reliability"]) == {1.0}
     assert routed["review_rank"].tolist() == [2, 7, 6, 3, 5, 4, 1]
