@@ -135,9 +135,9 @@ def test_options_of_a_map_need_a_map(name, folder):
 def test_options_of_a_score_are_rejected_with_a_map(name, folder):
     with pytest.raises(InputError) as error:
         maps.run_command("thresholds", "--predictions", "rows.parquet", "--map", "map.json", f"--{name}", "0.5")
-    assert str(error.value) == (
-        f"--{name} is for thresholds on a score, without a map; omit --map, and name the column with --score"
-    )
+    remedy = "--only-label LABEL" if name == "precision" else "omit --map"
+    assert f"--{name}" in str(error.value)
+    assert remedy in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_options_of_a_score_are_rejected_with_a_map(name, folder):
     [
         ("", "give --map, or a target for a score: --score COLUMN --positive LABEL --precision 0.95"),
         ("--score s", "give --map, or a target for a score: --score COLUMN --positive LABEL --precision 0.95"),
-        ("--recall 0.5", "name the label that counts as positive: --positive LABEL"),
-        ("--recall 0.5 --score s", "name the label that counts as positive: --positive LABEL"),
+        ("--recall 0.5", "name the column of the score: --score COLUMN, or --probability COLUMN"),
+        ("--recall 0.5 --score s", "rows.parquet has no column s, which --score names; it has logits, label, group"),
     ],
 )
 def test_missing_options_of_a_score_are_named(arguments, message, folder):
