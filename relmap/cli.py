@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 from relmap import __version__
 from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
-from relmap.io.reading import DEFAULT_READING, NO_TREC_FILES, Reading, TrecFiles, split_names
+from relmap.io.column_layout import DEFAULT_READING, NO_TREC_FILES, Reading, TrecFiles, split_names
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
 
 if TYPE_CHECKING:

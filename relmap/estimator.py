@@ -34,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from relmap.errors import PARAMETERS, InputError, assignment, naming, needs_extra, option
 from relmap.io.atomic import check_output_path
+from relmap.io.column_layout import PREDICTION_FIELDS, WEIGHT_COLUMN, Reading, words_to_text
 from relmap.io.frames import (
     BATCH_ROWS,
     FramePredictions,
@@ -50,10 +51,9 @@ from relmap.io.frames import (
     to_structured_array,
     unify_missing,
 )
-from relmap.io.inputs import TrainingInputs
-from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
-from relmap.io.reading import PREDICTION_FIELDS, WEIGHT_COLUMN, Reading, words_to_text
+from relmap.io.label_columns import check_width, has_predictions, infer_column_kind, numbered_columns
 from relmap.io.rows import ArrayKind
+from relmap.io.training_inputs import TrainingInputs
 from relmap.maps.options import MAX_HOLD_OUT, FitOptions
 from relmap.maps.options import Protocol as FitProtocol
 

@@ -16,8 +16,8 @@ from relmap.evaluation import assessment
 from relmap.evaluation.assessment import describe_fit
 from relmap.evaluation.summary import FitSummary
 from relmap.io import files
+from relmap.io.column_layout import find_layout
 from relmap.io.columns import FileRows
-from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
 from relmap.maps import fit as map_fit
 from relmap.maps.document import Calibration, HeldOut, MapDocument, Projection, Source

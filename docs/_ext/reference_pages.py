@@ -26,7 +26,7 @@ import relmap
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.cli import fill_in_registry_names
-from relmap.io.reading import COMMON_COLUMN_NAMES
+from relmap.io.column_layout import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.registry import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.simulation.predictions import simulate_predictions

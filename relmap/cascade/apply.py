@@ -15,10 +15,10 @@ from relmap.cascade.document import CascadeDocument, CascadeStep
 from relmap.cascade.fit import PERSON, name_rows, with_signals
 from relmap.cascade.policy import NEVER, tie_breakers
 from relmap.errors import InputError
+from relmap.io.column_layout import PREDICTION_FIELDS, Layout, Reading
 from relmap.io.columns import is_missing_label, join_names
 from relmap.io.files import rows_in_file
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import PREDICTION_FIELDS, Layout, Reading
 from relmap.io.rows import read_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.score import find_map_layout, ignore_progress, score_file

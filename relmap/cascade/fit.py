@@ -37,9 +37,9 @@ from relmap.cascade.settings import CascadeSettings
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.errors import InputError, assignment
 from relmap.evaluation.summary import Summary
+from relmap.io.column_layout import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.columns import join_names
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map

@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from relmap.errors import InputError, assignment, option
+from relmap.io.column_layout import Reading, words_to_text
 from relmap.io.columns import join_names
-from relmap.io.reading import Reading, words_to_text
 
 ROW_FIELDS = ("label", "id", "drop_unlabelled")  # of rows, not of a model
 MODEL_FIELDS = tuple(field.name for field in fields(Reading) if field.name not in ROW_FIELDS)

@@ -14,7 +14,10 @@ from relmap.evaluation.agreement import (
     format_share,
     measure_agreement,
 )
-from relmap.evaluation.description import (
+from relmap.evaluation.drift import DriftResult, detect_drift
+from relmap.evaluation.evaluate import evaluate_map
+from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.sentences import (
     compare_log_loss,
     describe_comparison,
     describe_label_spread,
@@ -25,9 +28,6 @@ from relmap.evaluation.description import (
     describe_training_doubts,
     find_errors,
 )
-from relmap.evaluation.drift import DriftResult, detect_drift
-from relmap.evaluation.evaluate import evaluate_map
-from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.summary import Evaluation, FitSummary
 from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
 from relmap.io.files import Predictions

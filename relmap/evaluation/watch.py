@@ -20,9 +20,9 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
+from relmap.io.column_layout import WEIGHT_COLUMN, require_column
 from relmap.io.columns import read_groups
 from relmap.io.files import Predictions, read_columns, rows_in_file
-from relmap.io.reading import WEIGHT_COLUMN, require_column
 from relmap.io.signals import NumberSignal
 from relmap.maps.document import MapDocument, Seen, SeenColumn
 from relmap.maps.score import ignore_progress, score_file

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError, assignment, labels_to_paste, option
-from relmap.io.reading import NUMBER, Reading, normalize_name, remove_invisible
+from relmap.io.column_layout import NUMBER, Reading, normalize_name, remove_invisible
 from relmap.io.text import SeparatedText
 
 MAX_LISTED_NAMES = 10

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from relmap.errors import InputError
+from relmap.io.column_layout import DEFAULT_READING, Reading, advise_header, check_header
 from relmap.io.columns import FileRows
 from relmap.io.contents import (
     BYTE_ORDER_MARK,
@@ -27,7 +28,6 @@ from relmap.io.contents import (
     report_parse_errors,
 )
 from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to_polars, cast_for_arrow, read_whole
-from relmap.io.reading import DEFAULT_READING, Reading, advise_header, check_header
 from relmap.io.text import SeparatedText
 
 BLOCK_BYTES = 2**22  # of text, read at once

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 from polars.datatypes import DataTypeClass
 
 from relmap.errors import InputError
+from relmap.io.column_layout import DEFAULT_READING, Reading
 from relmap.io.columns import MIN_ROWS_OF_UNIT, PERCENT
 from relmap.io.contents import (
     BYTE_ORDER_MARK,
@@ -34,7 +35,6 @@ from relmap.io.contents import (
     report_parse_errors,
 )
 from relmap.io.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind, find_constant_sum
 from relmap.io.text import SeparatedText
 

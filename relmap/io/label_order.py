@@ -10,8 +10,8 @@ import scipy
 
 from relmap.decisions import FixedDecisions, decide
 from relmap.errors import InputError, assignment, labels_to_paste
+from relmap.io.column_layout import Layout
 from relmap.io.columns import has_numeric_name, join_names
-from relmap.io.reading import Layout
 from relmap.io.rows import positive_label
 
 # Models often confuse two neighboring labels, so that exchanging them may increase the accuracy a little although their

@@ -9,6 +9,7 @@ import polars as pl
 
 from relmap.decisions import FLOAT_TOLERANCE, FixedDecisions, decide
 from relmap.errors import InputError, assignment, assignments, labels_to_paste, option
+from relmap.io.column_layout import Layout, Reading
 from relmap.io.columns import (
     MIN_ROWS_OF_UNIT,
     FileRows,
@@ -27,7 +28,6 @@ from relmap.io.columns import (
     read_probabilities,
     read_shares,
 )
-from relmap.io.reading import Layout, Reading
 
 ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite

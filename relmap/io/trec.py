@@ -14,10 +14,10 @@ from typing import NamedTuple
 import polars as pl
 
 from relmap.errors import InputError, assignment, assignments, option
+from relmap.io.column_layout import DEFAULT_READING, PREDICTION_FIELDS, Reading, TrecFiles
 from relmap.io.columns import join_names
 from relmap.io.contents import check_content
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import DEFAULT_READING, PREDICTION_FIELDS, Reading, TrecFiles
 from relmap.io.text import open_bytes
 from relmap.io.unlabelled import describe_omitted_scores
 

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 import scipy
 
+from relmap.io.column_layout import normalize_name
 from relmap.io.columns import UNJUDGED_NUMBER, describe_missing, is_missing_label, label_texts, looks_unjudged
-from relmap.io.reading import normalize_name
 
 MIN_OMITTED_SHARE = 0.5  # with fewer omitted rows, most rows are labelled
 MIN_COMPARED_ROWS = 20  # of each kind

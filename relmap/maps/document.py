@@ -19,7 +19,7 @@ from relmap.calibrators.identity import Constant, Identity
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import read_json_object, write_text
-from relmap.io.reading import Reading
+from relmap.io.column_layout import Reading
 from relmap.io.serialization import Count, Number, Share, Value
 from relmap.io.signals import Signal, TextSignal
 from relmap.maps import earlier

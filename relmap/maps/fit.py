@@ -17,9 +17,9 @@ from relmap.errors import (
     needs_extra,
     option,
 )
+from relmap.io.column_layout import DEFAULT_READING, Reading
 from relmap.io.columns import join_names
 from relmap.io.files import Predictions
-from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.timestamps import current_timestamp
 from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, cross_fit, fit_paper_protocol
 from relmap.maps.document import Calibration, Calibrator, Fold, MapDocument, Projection, Source

@@ -20,9 +20,9 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, option
+from relmap.io.column_layout import find_layout
 from relmap.io.files import Predictions
 from relmap.io.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.reading import find_layout
 from relmap.io.rows import MAX_SUM_ERROR, read_rows
 from relmap.io.signals import group_signals, read_signals, relevance
 from relmap.maps.document import MAX_HASH_CHARACTERS, Fingerprint, MapDocument, Source, TrainingRows

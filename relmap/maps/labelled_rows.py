@@ -8,6 +8,7 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, assignment, option
+from relmap.io.column_layout import Layout, find_layout, require_column
 from relmap.io.columns import (
     FileRows,
     count_labels,
@@ -17,7 +18,6 @@ from relmap.io.columns import (
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.label_order import check_label_order
-from relmap.io.reading import Layout, find_layout, require_column
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, read_signals
 from relmap.io.unlabelled import find_omitted_rows

@@ -11,11 +11,11 @@ import scipy
 from relmap.calibrators.identity import Constant, Identity
 from relmap.calibrators.spline import Spline
 from relmap.decisions import CalibratedDecisions, FixedDecisions, confidence_logit
+from relmap.io.column_layout import Layout, find_layout
 from relmap.io.files import NumberedBatch, Predictions, number_batches, rows_in_file
 from relmap.io.frames import arrow_to_polars
 from relmap.io.output import map_in_order
 from relmap.io.ranking import SCORES
-from relmap.io.reading import Layout, find_layout
 from relmap.io.rows import ArrayKind, read_rows, rows_from_array
 from relmap.io.signals import GROUP_SIGNALS, group_signals, read_signals, relevance
 from relmap.maps.document import Calibrator, MapDocument, Variant

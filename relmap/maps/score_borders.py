@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from relmap.errors import assignment
+from relmap.io.column_layout import find_layout
 from relmap.io.columns import find_grade_names, read_labels, read_numbers
 from relmap.io.files import Predictions, read_columns, rows_in_file
-from relmap.io.reading import find_layout
 from relmap.maps.labelled_rows import read_with_labels
 from relmap.maps.options import FitOptions
 

@@ -14,7 +14,7 @@ import vl_convert
 from relmap.decisions import CalibratedDecisions
 from relmap.errors import InputError
 from relmap.evaluation.assessment import MapAssessment
-from relmap.evaluation.description import describe_baseline
+from relmap.evaluation.sentences import describe_baseline
 from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
 from relmap.projection.labelwise import WithFallbacks

@@ -18,12 +18,12 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.evaluation.watch import describe_changed_share, ranges_of
+from relmap.io.column_layout import DEFAULT_READING, Layout, Reading
 from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
 from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import ColumnBuilder, check_output, write_with_columns
 from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
-from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, RowScores, find_map_layout, ignore_progress, score_in_pieces
 from relmap.routing.thresholds import read_label_thresholds

@@ -16,6 +16,7 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError, option
+from relmap.io.column_layout import WEIGHT_COLUMN, Reading
 from relmap.io.columns import join_names
 from relmap.io.files import (
     Predictions,
@@ -27,7 +28,6 @@ from relmap.io.files import (
 )
 from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
-from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.io.unlabelled import find_unlabelled
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, score_file, signal_group_column

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError, assignment, option
+from relmap.io.column_layout import WEIGHT_COLUMN, Reading, normalize_name, require_column
 from relmap.io.columns import (
     BOOLEAN_LABELS,
     UNJUDGED_NUMBER,
@@ -42,7 +43,6 @@ from relmap.io.columns import (
     show_text,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
-from relmap.io.reading import WEIGHT_COLUMN, Reading, normalize_name, require_column
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.metrics.intervals import binomial_p_value
 from relmap.routing.group_tests import betting_p_value

@@ -12,7 +12,7 @@ import typer
 import relmap
 from relmap import cli
 from relmap.errors import InputError, assignment, assignments, naming, option
-from relmap.io.reading import Reading
+from relmap.io.column_layout import Reading
 
 SOURCES = Path(relmap.__file__).parent
 LITERAL_OPTION = re.compile(r"--[a-z]")

@@ -23,7 +23,7 @@ from sklearn.svm import SVC
 
 from relmap import InputError, ReliabilityMap
 from relmap.errors import assignment, naming, option
-from relmap.io.reading import Reading
+from relmap.io.column_layout import Reading
 from tests.maps import make_confidence_predictions, make_predictions
 
 ROWS = make_predictions(600)

@@ -15,8 +15,8 @@ from relmap import ReliabilityMap, estimator
 from relmap.errors import PARAMETERS, option
 from relmap.evaluation import assessment
 from relmap.evaluation.summary import FitSummary
+from relmap.io.column_layout import Reading
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading
 from relmap.maps import fit as api
 from relmap.maps.options import FitOptions
 from tests import maps

@@ -20,14 +20,14 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.agreement import PopulationSummary, measure_agreement
-from relmap.evaluation.description import (
+from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_map
+from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.sentences import (
     compare_log_loss,
     describe_comparison,
     describe_limits,
     describe_pooled_labels,
 )
-from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_map
-from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.document import MapDocument
 from relmap.maps.score import FittedMap, ScoredDecisions
 from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE, describe_metrics

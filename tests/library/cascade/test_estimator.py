@@ -14,7 +14,7 @@ from relmap import Cascade, InputError
 from relmap.cascade import document
 from relmap.cascade.document import CascadeDocument, load_cascade
 from relmap.cascade.models import parse_costs, parse_model, read_models
-from relmap.io.reading import Reading
+from relmap.io.column_layout import Reading
 from relmap.io.unlabelled import find_unlabelled
 from tests.maps import run_command
 

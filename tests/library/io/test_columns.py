@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
+from relmap.io.column_layout import Reading
 from relmap.io.columns import (
     MAX_LISTED_NAMES,
     MAX_SUGGESTED_LABELS,
@@ -26,7 +27,6 @@ from relmap.io.columns import (
     read_numbers,
     read_probabilities,
 )
-from relmap.io.reading import Reading
 from relmap.io.text import SeparatedText
 
 ROWS = FileRows("p.parquet")

@@ -23,10 +23,10 @@ from pyarrow import parquet
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.io import files, frames
+from relmap.io.column_layout import find_layout
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
 from relmap.io.output import check_output, map_in_order, write_with_columns
-from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
 from tests.maps import WRITERS, read_in_small_batches, write_frame
 

@@ -11,8 +11,8 @@ from scipy.special import softmax
 
 from relmap.errors import InputError
 from relmap.io import files, output
+from relmap.io.column_layout import Reading
 from relmap.io.files import open_predictions, read_columns, rows_in_file
-from relmap.io.reading import Reading
 from relmap.routing.apply import apply_map
 from tests import maps
 from tests.maps import read_labelled as read_labelled_rows

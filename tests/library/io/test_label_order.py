@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
 from relmap.errors import InputError, naming
+from relmap.io.column_layout import Reading
 from relmap.io.files import open_predictions
 from relmap.io.label_order import find_better_assignment
-from relmap.io.reading import Reading
 from relmap.maps.document import load_map
 from relmap.routing.apply import apply_map
 from tests.maps import fit_file as fit_map

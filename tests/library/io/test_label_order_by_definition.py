@@ -10,6 +10,7 @@ import pytest
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
+from relmap.io.column_layout import Layout, Reading, find_layout
 from relmap.io.label_order import (
     MIN_ACCURACY_GAIN,
     SIGNIFICANCE_LEVEL,
@@ -22,7 +23,6 @@ from relmap.io.label_order import (
     check_label_order,
     find_better_assignment,
 )
-from relmap.io.reading import Layout, Reading, find_layout
 
 
 def log_p_value(gain: np.ndarray, group: np.ndarray) -> float:

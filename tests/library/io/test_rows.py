@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
+from relmap.io.column_layout import Layout, Reading, find_layout
 from relmap.io.columns import FileRows
-from relmap.io.reading import Layout, Reading, find_layout
 from relmap.io.rows import (
     describe_doubts,
     find_two_label_names,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmap import cli
-from relmap.io.reading import TrecFiles
+from relmap.io.column_layout import TrecFiles
 from relmap.io.trec import JudgedRun, open_run, read_judged_run
 
 RUN = ["7 Q0 a 1 3.5 bm25", "7 Q0 b 2 2.5 bm25", "7 Q0 c 3 1.5 bm25", "8 Q0 a 1 -4e-1 bm25", "9 Q0 z 1 0 bm25"]

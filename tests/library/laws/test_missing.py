@@ -15,9 +15,9 @@ import pytest
 from relmap import ReliabilityMap
 from relmap.errors import InputError
 from relmap.evaluation.assessment import MapAssessment
+from relmap.io.column_layout import DEFAULT_READING, Reading
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.routing.apply import apply_map
 from relmap.routing.score_thresholds import read_score
 from tests import maps

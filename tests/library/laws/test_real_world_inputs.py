@@ -12,8 +12,8 @@ import pytest
 
 from relmap import InputError, ReliabilityMap, cli
 from relmap.evaluation.watch import watch_file
+from relmap.io.column_layout import Reading
 from relmap.io.files import open_predictions
-from relmap.io.reading import Reading
 from relmap.maps.document import load_map
 from relmap.maps.labelled_rows import LabelledRows
 from relmap.routing.score_thresholds import ScoreRows, find_score_thresholds, read_score

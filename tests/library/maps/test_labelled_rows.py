@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
+from relmap.io.column_layout import Reading
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
 from relmap.io.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.reading import Reading
 from relmap.maps import labelled_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit_rows import ScoredRows, fingerprint_rows, hash_predictions, read_and_score_rows, score_out_of_fold

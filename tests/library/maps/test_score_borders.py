@@ -11,8 +11,8 @@ from scipy.special import expit
 
 from relmap import ReliabilityMap
 from relmap.errors import InputError
+from relmap.io.column_layout import Reading, find_layout
 from relmap.io.columns import FileRows
-from relmap.io.reading import Reading, find_layout
 from relmap.io.rows import read_rows
 from relmap.maps.score_borders import balanced_borders
 from tests.maps import run_command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relmap.evaluation.description import describe_comparison
+from relmap.evaluation.sentences import describe_comparison
 from relmap.metrics.comparison import (
     BETTER,
     FEW_UNITS,

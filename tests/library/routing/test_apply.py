@@ -9,8 +9,8 @@ from scipy.special import expit
 
 from relmap import InputError
 from relmap.io import ranking
+from relmap.io.column_layout import Reading
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.score import RowScores
 from relmap.routing import apply

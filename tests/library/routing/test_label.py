@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from relmap import InputError
-from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.io.column_layout import DEFAULT_READING, Reading
 from relmap.maps.score import ignore_progress
 from relmap.routing.label import LabelSample, sample_rows_to_label, sample_systematically, sampling_probabilities
 from tests import maps

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
-from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
+from relmap.io.label_columns import check_width, has_predictions, infer_column_kind, numbered_columns
 
 
 def message_of(call, *arguments: object, **options: object) -> str:

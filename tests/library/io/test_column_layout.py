@@ -6,8 +6,8 @@ import pytest
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
+from relmap.io.column_layout import Layout, Reading, find_layout, split_names, suggest_options
 from relmap.io.columns import FileRows
-from relmap.io.reading import Layout, Reading, find_layout, split_names, suggest_options
 from relmap.io.rows import (
     describe_doubts,
     read_rows,

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
-from relmap.io.inputs import TrainingInputs, digest_rows
+from relmap.io.training_inputs import TrainingInputs, digest_rows
 
 
 @pytest.mark.parametrize("X", [["a", 1, object()], [[1.0], [2.0, 3.0]], object()])

@@ -9,9 +9,9 @@ from scipy.special import expit, logit
 from relmap.calibrators.identity import Constant, Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.assessment import describe_fit
-from relmap.evaluation.description import describe_comparison, describe_limits, describe_models
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.sentences import describe_comparison, describe_limits, describe_models
 from relmap.maps import fit as map_fit
 from relmap.maps.cross_fit import CrossFit
 from relmap.maps.fit import MapFit
