@@ -11,6 +11,8 @@ from relmap.maps.seen import DECISION
 from relmap.report.figure import ROWS, css_color, print_spec, svg
 
 FONT_SIZE = 12
+MIN_WIDTH = 480
+MIN_STEP = 18  # pixels between labels of the axis, so that they do not overlap
 FIT = "fit rows"
 NEW = "new rows"
 
@@ -28,7 +30,7 @@ def shares_svg(result: WatchResult, names: Sequence[str]) -> str:
     panels = []
     rows = []
     for change in result.columns:
-        places = list(names) if change.column == DECISION else _describe_ranges(change.edges)
+        places = list(names) if change.column == DECISION else describe_ranges(change.edges)
         for sample, shares in ((FIT, change.shares_fit), (NEW, change.shares_new)):
             for place, share in zip(places, shares, strict=True):
                 rows.append({"column": change.column, "place": place, "sample": sample, "share": share})
@@ -38,7 +40,7 @@ def shares_svg(result: WatchResult, names: Sequence[str]) -> str:
             .transform_filter(alt.datum.column == change.column)
             .mark_bar()
             .encode(
-                x=alt.X("place:N", sort=places, title=None, axis=alt.Axis(labelAngle=-40)),
+                x=alt.X("place:N", sort=places, title=None, axis=alt.Axis(labelAngle=-40, labelOverlap=False)),
                 xOffset=alt.XOffset("sample:N", sort=[FIT, NEW]),
                 y=alt.Y("share:Q", title="share of rows", axis=alt.Axis(format="%")),
                 color=alt.Color(
@@ -48,16 +50,27 @@ def shares_svg(result: WatchResult, names: Sequence[str]) -> str:
                     legend=alt.Legend(title=None, symbolType="square"),
                 ),
             )
-            .properties(width=480, height=180, title=title)
+            .properties(width=max(MIN_WIDTH, MIN_STEP * len(places)), height=180, title=title)
         )
-    chart = alt.vconcat(*panels, data=ROWS)
+    # by default, all panels have bars as wide as those of the first panel
+    chart = alt.vconcat(*panels, data=ROWS).resolve_scale(xOffset="independent")
     return svg(print_spec(chart, pl.DataFrame(rows), size=FONT_SIZE))
 
 
-def _describe_ranges(edges: Sequence[float]) -> list[str]:
-    """Describe the ranges between limits."""
+def describe_ranges(edges: Sequence[float]) -> list[str]:
+    """Describe the ranges between limits, with at least three digits.
+
+    Args:
+        edges: Limits between the ranges, increasing.
+
+    Returns:
+        A description of each range; different ranges have different descriptions.
+    """
     if not edges:
         return ["all"]
-    limits = [f"{edge:.3g}" for edge in edges]
+    digits = 3
+    while len({f"{edge:.{digits}g}" for edge in edges}) < len(edges):
+        digits += 1
+    limits = [f"{edge:.{digits}g}" for edge in edges]
     between = [f"{low} to {high}" for low, high in pairwise(limits)]
     return [f"below {limits[0]}", *between, f"{limits[-1]} or more"]
