@@ -201,7 +201,7 @@ class DriftResult:
             )
         n_omitted = len(self.changed) - MAX_LISTED_CELLS
         more = f"It does not hold for {n_omitted} more groups of rows either. " if n_omitted > 0 else ""
-        lines.append(f"{more}Fit it again.")
+        lines.append(f"{more}Fit a new map on rows like these, without older rows.")
         return lines
 
 

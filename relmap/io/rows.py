@@ -226,7 +226,9 @@ def _read_groups(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndar
 def _read_weights(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:
     if layout.weight is None:
         return None
-    weight = read_numbers(frame[layout.weight], rows)
+    column = frame[layout.weight]
+    rows.reject_missing(column, "give 1 to a row that was not sampled, such as an older one; or omit the row")
+    weight = read_numbers(column, rows)
     is_invalid = ~((weight > 0) & (weight <= MAX_WEIGHT))
     expected = "it must be above 0 and at most 1e12: 1 / the probability with which the row was sampled"
     rows.reject(is_invalid, lambda row: f"{layout.weight} is {weight[row]}; {expected}")

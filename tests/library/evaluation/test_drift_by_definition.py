@@ -280,7 +280,7 @@ def test_changes_are_described_by_increasing_p_value():
         "The map no longer holds for the most reliable 30%, at reliability 0.875 and above: mean reliability 0.90, "
         "accuracy 0.70 (90 rows, 0.88 expected, p-value 0.0034).",
         LOWER_CHANGED,
-        "Fit it again.",
+        "Fit a new map on rows like these, without older rows.",
         FALSE_ALARMS,
     ]
     assert result.describe()[2] == LOWER_CHANGED.replace("partial", "1")
@@ -297,9 +297,9 @@ def test_a_change_is_significant_up_to_the_level(level, changed):
 @pytest.mark.parametrize(
     ("n_changed", "last"),
     [
-        (5, "Fit it again."),
-        (6, "It does not hold for 1 more groups of rows either. Fit it again."),
-        (8, "It does not hold for 3 more groups of rows either. Fit it again."),
+        (5, "Fit a new map on rows like these, without older rows."),
+        (6, "It does not hold for 1 more groups of rows either. Fit a new map on rows like these, without older rows."),
+        (8, "It does not hold for 3 more groups of rows either. Fit a new map on rows like these, without older rows."),
     ],
 )
 def test_at_most_five_changes_are_listed(n_changed, last):

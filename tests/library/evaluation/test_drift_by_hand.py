@@ -57,7 +57,7 @@ def test_drift_statistics_equal_a_hand_calculation(copies):
             assert drifted.describe(LABEL_NAMES)[:2] == [
                 f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
                 f"0.60 ({n_rows} rows, 0.90 expected, p-value {new.p_value:.2g}).",
-                "Fit it again.",
+                "Fit a new map on rows like these, without older rows.",
             ]
 
 

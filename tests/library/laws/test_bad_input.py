@@ -243,6 +243,7 @@ CASES_BY_COMMAND = {
         ("bad.parquet --group x", ROWS.with_columns(x=pl.lit([1])), "x, which contains lists", "of numbers or text"),
         ("bad.parquet --group group", change_row_7(ROWS, group=None), "row 7 .*: group is missing", "drop or fill"),
         ("bad.parquet", change_row_7(WEIGHTED, inverse_probability=0.0), "row 7 .*ability is 0.0", "must be above 0"),
+        ("bad.parquet", change_row_7(WEIGHTED, inverse_probability=None), "row 7 .*ability is missing", "give 1 to a"),
         ("bad.parquet", ROWS.head(1), "1 labelled rows", "label more"),
         ("rows.parquet --hold-out 0.001", None, "a hold-out of 0.001 .* is less than one", "increase --hold-out"),
         (
