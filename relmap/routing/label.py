@@ -47,6 +47,7 @@ class LabelSample:
         row_number: Increasing numbers of the sampled rows, shape (m,).
         decision_counts: Number of sampled rows of each decided label, shape (K,).
         label_column: Name of the column to fill in.
+        prediction_columns: Names of the columns that the map read, as in the input.
         notes: Sentences on how the file was read.
     """
 
@@ -56,6 +57,7 @@ class LabelSample:
     row_number: np.ndarray
     decision_counts: np.ndarray
     label_column: str
+    prediction_columns: tuple[str, ...]
     notes: tuple[str, ...]
 
     def describe(self, names: Sequence[str]) -> list[str]:
@@ -78,9 +80,10 @@ class LabelSample:
             *self.notes,
             f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(labels_with_counts)}.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
-            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). To halve the error, label four times as many "
-            "rows.",
-            f"Fill in the column {self.label_column}. `fit`, `evaluate` and `thresholds` weight each row by its "
+            f"(a uniform sample of this size: ±{uniform_half_width:.1f}); if rows come in groups, the error is larger. "
+            "To halve the error, label four times as many rows.",
+            f"Fill in the column {self.label_column}. Hide {join_names(self.prediction_columns)} from the person who "
+            "labels. `fit`, `evaluate` and `thresholds` weight each row by its "
             f"{WEIGHT_COLUMN}. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} and the file "
             "that these rows were sampled from.",
         ]
@@ -169,6 +172,7 @@ def sample_rows_to_label(
         row_number=row_number,
         decision_counts=np.bincount(decision[sampled], minlength=document.n_labels),
         label_column=label,
+        prediction_columns=tuple(dict.fromkeys(layout.all_columns)),
         notes=tuple(notes),
     )
 

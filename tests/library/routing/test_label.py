@@ -22,6 +22,7 @@ def make_sample(**fields: object) -> LabelSample:
         "row_number": np.arange(1400),
         "decision_counts": np.array([1300, 0, 100]),
         "label_column": "truth",
+        "prediction_columns": ("pred", "conf"),
         "notes": ("First.",),
     }
     return LabelSample(**values | fields)
@@ -35,9 +36,11 @@ def test_a_sample_is_described_with_the_precision_of_its_estimates():
         "First.",
         "1,400 of 2,000 rows are sampled, by decision: no (1,300), yes (100).",
         "If the map holds, their labels estimate the accuracy of all rows to ±2.4 percentage points (a uniform sample "
-        "of this size: ±1.2). To halve the error, label four times as many rows.",
-        "Fill in the column truth. `fit`, `evaluate` and `thresholds` weight each row by its inverse_probability. To "
-        "estimate the accuracy of all rows, evaluate with --unlabelled and the file that these rows were sampled from.",
+        "of this size: ±1.2); if rows come in groups, the error is larger. To halve the error, label four times as "
+        "many rows.",
+        "Fill in the column truth. Hide pred, conf from the person who labels. `fit`, `evaluate` and `thresholds` "
+        "weight each row by its inverse_probability. To estimate the accuracy of all rows, evaluate with --unlabelled "
+        "and the file that these rows were sampled from.",
     ]
 
 
