@@ -441,7 +441,11 @@ def apply(
     written = f"{out}: {applied.rows:,} rows"
     if applied.rows >= MANY_ROWS:
         written += f", {applied.rows / (time.perf_counter() - start):,.0f} per second"
-    return print_lines([*applied.describe(document.shown_names), f"{written}."])
+    lines = [*applied.describe(document.shown_names), f"{written}."]
+    if applied.changes:
+        rows = {"predictions": predictions} if trec.run is None else {"run": trec.run}
+        lines.append(f"To see what changed: `relmap watch {assignments({'map_file': map_file, **rows})}`.")
+    return print_lines(lines)
 
 
 @app.command(cls=CommandWithNames)
@@ -555,9 +559,8 @@ def watch(
             from relmap.report.watch import shares_svg
 
         write_text(figure, shares_svg(result, document.shown_names))
-    if out is not None:
-        write_json_output({"map": map_file.name, "predictions": file.path.name, **result.as_json()}, out)
-    lines = print_lines(result.describe(document.shown_names))
+    write_json_output({"predictions": file.path.name, "map": map_file.name} | result.as_json(), out)
+    lines = print_lines([*result.notes, *result.describe(document.shown_names)])
     if fail_on_change and result.changed:
         raise typer.Exit(DRIFT_STATUS)
     return lines

@@ -52,7 +52,7 @@ WRITERS = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_cs
 
 def run_command(*arguments: object) -> object:
     """Run a command of `relmap.cli` in this process; it may replace files."""
-    replace = ["--force"] if arguments[0] in ("fit", "apply", "label", "evaluate", "thresholds") else []
+    replace = ["--force"] if arguments[0] in ("fit", "apply", "label", "evaluate", "watch", "thresholds") else []
     return cli.app([*map(str, arguments), *replace], standalone_mode=False)
 
 

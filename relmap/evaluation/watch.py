@@ -19,20 +19,21 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.errors import InputError
+from relmap.errors import InputError, option
 from relmap.io.column_layout import WEIGHT_COLUMN, require_column
 from relmap.io.columns import read_groups
-from relmap.io.files import Predictions, read_columns, rows_in_file
+from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.signals import NumberSignal
 from relmap.maps.document import MapDocument, Seen, SeenColumn
-from relmap.maps.score import ignore_progress, score_file
+from relmap.maps.score import find_group_column, ignore_progress, score_file
 from relmap.maps.seen import CONFIDENCE, DECISION, RELIABILITY, count_codes
 from relmap.metrics.intervals import holm_adjust
 
 MIN_EXPECTED = 5.0  # rows of a range, below which it is joined with its neighbour
 LEVEL = 0.01  # probability of a false alarm
 MIN_ROWS = 20
-MIN_DIFFERENCE = 0.05  # of rows that must be in another range before a routing command says so
+MIN_DIFFERENCE = 0.05  # share of rows in another range, below which a routing command prints no warning
+POWER = 0.8  # probability with which a change of `WatchResult.detectable_change` is found
 
 
 class ColumnCounts(NamedTuple):
@@ -103,6 +104,9 @@ class WatchResult:
         automatic_new: Share of the new rows that reach it.
         expected_accuracy: Mean reliability of the new rows.
         expected_automatic: Mean reliability of the new rows that reach the threshold; None without such rows.
+        detectable_change: Change of the share of one decision that is found with the probability `POWER`, for the label
+            that needs the largest change; None if the shares of the decisions cannot be tested.
+        notes: Sentences on how the rows were read.
         level: Probability of a false alarm.
     """
 
@@ -112,6 +116,8 @@ class WatchResult:
     automatic_new: float
     expected_accuracy: float
     expected_automatic: float | None
+    detectable_change: float | None
+    notes: tuple[str, ...] = ()
     level: float = LEVEL
 
     @property
@@ -138,7 +144,10 @@ class WatchResult:
                 "Label a sample of them (relmap label), and test whether the reliabilities still hold (evaluate)."
             )
         else:
-            lines = [f"The {self.rows:,} new rows are distributed like the fit rows, as far as a test can tell."]
+            lines = [
+                f"The {self.rows:,} new rows are distributed like the fit rows, as far as a test can tell.",
+                self._describe_power(),
+            ]
         accuracy = f"{self.expected_accuracy:.1%} of all decisions"
         if self.expected_automatic is not None:
             accuracy += f", and {self.expected_automatic:.1%} of the automatic ones"
@@ -147,6 +156,19 @@ class WatchResult:
         )
         lines.append(f"If the reliabilities still hold, {accuracy} are correct. Only labels can show that they do.")
         return lines
+
+    def _describe_power(self) -> str:
+        """Describe which changes the test finds."""
+        if self.detectable_change is None:
+            return (
+                "The shares of the decisions cannot be tested: there are too few rows, or nearly all have the same "
+                "decision."
+            )
+        return (
+            f"With {self.rows:,} rows, a change of the share of a decision by about "
+            f"{max(100 * self.detectable_change, 1):.0f} percentage points or more is found with a probability of "
+            f"{POWER:.0%}; smaller changes can remain unnoticed."
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Convert the numbers for JSON."""
@@ -158,6 +180,7 @@ class WatchResult:
             "automatic_new": self.automatic_new,
             "expected_accuracy": self.expected_accuracy,
             "expected_automatic_accuracy": self.expected_automatic,
+            "detectable_change": self.detectable_change,
             "columns": [
                 {
                     "column": change.column,
@@ -197,30 +220,27 @@ def compare_counts(
     return tuple(sorted(changes, key=lambda change: change.p_value))
 
 
-def describe_changed_share(
-    document: MapDocument, decision_counts: np.ndarray, reliability_counts: np.ndarray, automatic_new: float
-) -> list[str]:
-    """Warn, where rows are routed, if they are distributed differently from the fit rows.
+def find_clear_changes(
+    document: MapDocument, decision_counts: np.ndarray, reliability_counts: np.ndarray
+) -> tuple[ColumnChange, ...]:
+    """Find out, where rows are routed, whether they are clearly distributed differently from the fit rows.
 
     Args:
         document: The map.
         decision_counts: Number of new rows of each decided label, shape (K,).
         reliability_counts: Number of new rows in each range of the reliability that the map stores.
-        automatic_new: Share of the new rows that reach the threshold of the map.
 
     Returns:
-        A sentence; empty if nothing changed clearly, or the map stores no ranges.
+        The columns that changed, the most significant first; empty if nothing changed clearly, or the map stores no
+        ranges.
     """
     if document.seen is None or decision_counts.sum() < MIN_ROWS:
-        return []
+        return ()
     counts = {DECISION: ColumnCounts(decision_counts), RELIABILITY: ColumnCounts(reliability_counts)}
     changes = compare_counts(document.seen, counts)
-    if changes[0].p_value > LEVEL or max(change.moved for change in changes) < MIN_DIFFERENCE:
-        return []
-    return [
-        f"These rows differ from those of the fit: {automatic_new:.0%} reach the threshold of the map, and "
-        f"{document.seen.automatic:.0%} did then. `relmap watch` shows what changed."
-    ]
+    if max(change.moved for change in changes) < MIN_DIFFERENCE:
+        return ()
+    return tuple(change for change in changes if change.p_value <= LEVEL)
 
 
 def ranges_of(document: MapDocument) -> np.ndarray:
@@ -236,7 +256,7 @@ def _homogeneity_p_value(
     seen: SeenColumn, new: np.ndarray, effect: float, groups_fit: int | None, groups_new: int | None
 ) -> float:
     """Return the p-value of the test that the shares of fit rows and new rows are equal."""
-    table = _join_rare(np.vstack([np.array(seen.counts) / seen.effect, new / effect]))
+    table = _effective_counts(seen, new, effect)
     if table.shape[1] < 2:
         return 1.0
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
@@ -247,6 +267,37 @@ def _homogeneity_p_value(
         return float(scipy.special.chdtrc(dof, statistic))
     n_groups = (groups_fit or groups_new or 0) + (groups_new or groups_fit or 0)
     return float(scipy.special.fdtrc(dof, max(n_groups - 2, 1), statistic / dof))
+
+
+def find_detectable_change(seen: SeenColumn, new: np.ndarray, effect: float, n_tests: int) -> float | None:
+    """Compute the change of one share that the test finds with the probability `POWER`.
+
+    If a share p changes by δ, the statistic has a noncentral chi-squared distribution whose noncentrality is at least
+    δ² / (p (1 - p) (1 / n_fit + 1 / n_new)). It is this large if the other shares change in proportion.
+
+    Args:
+        seen: Distribution of the fit rows.
+        new: Number of new rows of each decision, or in each range.
+        effect: Design effect of the groups of the new rows.
+        n_tests: Number of columns that are tested together.
+
+    Returns:
+        The change δ for the share that needs the largest one; None if the shares cannot be tested.
+    """
+    table = _effective_counts(seen, new, effect)
+    dof = table.shape[1] - 1
+    if dof < 1:
+        return None
+    critical_value = scipy.special.chdtri(dof, LEVEL / n_tests)
+    noncentrality = scipy.special.chndtrinc(critical_value, dof, 1 - POWER)
+    share = table.sum(axis=0) / table.sum()
+    largest_variance = (share * (1 - share)).max()
+    return float(np.sqrt(noncentrality * largest_variance * (1 / table.sum(axis=1)).sum()))
+
+
+def _effective_counts(seen: SeenColumn, new: np.ndarray, effect: float) -> np.ndarray:
+    """Return the effective numbers of fit rows and new rows, shape (2, R), with rare ranges joined."""
+    return _join_rare(np.vstack([np.array(seen.counts) / seen.effect, new / effect]))
 
 
 def _join_rare(table: np.ndarray) -> np.ndarray:
@@ -328,8 +379,12 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
         )
     if group is not None:
         require_column(names, str(file.path), "group", group)
-    elif document.source.group in names:
-        group = document.source.group
+    group, notes = find_group_column(
+        document,
+        file,
+        group,
+        without=f"its groups are assumed to be like those of the fit rows; name their column with {option('group')}",
+    )
     scores = score_file(document, file, ignore_progress).scores
     if len(scores) < MIN_ROWS:
         raise InputError(f"{file.path} has {len(scores):,} rows; watch needs at least {MIN_ROWS}")
@@ -343,7 +398,7 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
     for signal in signals:
         values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
     groups = None if group is None else read_groups(frame[group], rows_in_file(file))
-    counts = {}
+    counts: dict[str, ColumnCounts] = {}
     for seen in document.seen.columns:
         if seen.column == DECISION:
             code = scores["decision"].to_numpy()
@@ -353,6 +408,8 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
             continue
         of_ranges, effect = count_codes(code, len(seen.counts), None, groups)
         counts[seen.column] = ColumnCounts(np.array(of_ranges), None if groups is None else effect)
+    decisions = next(seen for seen in document.seen.columns if seen.column == DECISION)
+    new_decisions, new_effect = counts[DECISION]
     is_automatic = reliability >= (document.default_threshold or 0.0)
     return WatchResult(
         rows=len(scores),
@@ -361,4 +418,8 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
         automatic_new=float(is_automatic.mean()),
         expected_accuracy=float(reliability.mean()),
         expected_automatic=float(reliability[is_automatic].mean()) if is_automatic.any() else None,
+        detectable_change=find_detectable_change(
+            decisions, new_decisions, decisions.effect if new_effect is None else new_effect, len(counts)
+        ),
+        notes=(*reading_notes(file), *notes),
     )

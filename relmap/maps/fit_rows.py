@@ -33,7 +33,13 @@ from relmap.maps.labelled_rows import (
     describe_repeated_ids,
     read_with_labels,
 )
-from relmap.maps.score import FittedMap, ScoredDecisions, score_parts, signal_group_column
+from relmap.maps.score import (
+    FittedMap,
+    ScoredDecisions,
+    find_group_column,
+    score_parts,
+    signal_group_column,
+)
 
 HASH_BYTES = 6  # 8 characters of base64
 MAX_HASHES = MAX_HASH_CHARACTERS * 3 // 4 // HASH_BYTES
@@ -82,7 +88,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
             with other groups; or all fit rows are given in another order or with other labels, and the map cannot
             recognize individual rows.
     """
-    group, notes = _find_group_column(document, file, group)
+    group, notes = find_group_column(document, file, group, without="its rows are treated as independent")
     layout = find_layout(
         file.schema.names, str(file.path), labelled=True, group=group, map_input=document.input, reading=file.reading
     )
@@ -162,19 +168,6 @@ def hash_predictions(predictions: Predictions) -> str:
         predictions: The predictions.
     """
     return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
-
-
-def _find_group_column(document: MapDocument, file: Predictions, group: str | None) -> tuple[str | None, list[str]]:
-    """Return the column of the groups, and notes if it is taken from the map."""
-    map_group = document.source.group
-    if group is not None or map_group is None:
-        return group, []
-    if map_group in file.schema.names:
-        return map_group, [f"Rows are grouped by {map_group}, as when the map was fitted."]
-    return None, [
-        f"The map was fitted with rows grouped by {map_group}, a column that {file.path} lacks: its rows are treated "
-        "as independent."
-    ]
 
 
 def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predictions, group: str | None) -> bool:

@@ -220,6 +220,28 @@ def signal_group_column(document: MapDocument) -> str | None:
     return document.source.group if needs_groups else None
 
 
+def find_group_column(
+    document: MapDocument, file: Predictions, group: str | None, *, without: str
+) -> tuple[str | None, list[str]]:
+    """Find the column of the groups of a file.
+
+    Args:
+        document: The map.
+        file: The predictions.
+        group: The column that the user named; None for the group column of the map, if the file has it.
+        without: How the rows are treated if the file lacks the group column of the map.
+
+    Returns:
+        The column, or None; and notes for the user, if the column is that of the map.
+    """
+    map_group = document.source.group
+    if group is not None or map_group is None:
+        return group, []
+    if map_group in file.schema.names:
+        return map_group, [f"Rows are grouped by {map_group}, as when the map was fitted."]
+    return None, [f"The map was fitted with rows grouped by {map_group}, a column that {file.path} lacks: {without}."]
+
+
 class ScoredFile(NamedTuple):
     """Scores of all rows of a file.
 

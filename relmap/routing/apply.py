@@ -17,7 +17,7 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.evaluation.watch import describe_changed_share, ranges_of
+from relmap.evaluation.watch import ColumnChange, find_clear_changes, ranges_of
 from relmap.io.column_layout import DEFAULT_READING, Layout, Reading
 from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
@@ -99,6 +99,7 @@ class RoutingSummary:
             with those of other labels.
         labels_without_threshold: Number of rows of each decided label that has no threshold although other labels do.
         notes: Sentences on how the file was read and routed.
+        changes: Decision and reliability, if these rows clearly differ from the fit rows in them.
     """
 
     rows: int
@@ -109,6 +110,7 @@ class RoutingSummary:
     pooled_labels: dict[int, int]
     labels_without_threshold: dict[int, int]
     notes: tuple[str, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
 
     def describe(self, names: Sequence[str]) -> list[str]:
         """Describe which rows are automatic, and warn of labels with few fit rows.
@@ -120,6 +122,9 @@ class RoutingSummary:
             The notes and further sentences.
         """
         lines = [*self.notes]
+        if self.changes:
+            differences = "; ".join(change.describe(names) for change in self.changes)
+            lines.append(f"These rows differ from the fit rows. {differences[0].upper()}{differences[1:]}.")
         if self.min_reliability is None:
             lines.append(f"All {self.rows:,} rows go to review.")
         else:
@@ -340,7 +345,6 @@ class _Router:
         self._decision_counts = np.zeros(document.n_labels)
         self._ranges = ranges_of(document)
         self._range_counts = np.zeros(len(self._ranges) + 1)
-        self._n_above_default = 0
 
     def build_columns(self, first: int, count: int) -> pa.RecordBatch:
         """Return the columns that are added to `count` rows from row `first` on, and count these rows by route."""
@@ -365,7 +369,6 @@ class _Router:
         automatic_reliability = reliability[is_automatic]
         in_range = np.searchsorted(self._ranges, reliability, side="right")
         self._range_counts = self._range_counts + np.bincount(in_range, minlength=len(self._range_counts))
-        self._n_above_default += int((reliability >= default_threshold(self._document)).sum())
         self._n_automatic += len(automatic_reliability)
         self._sum_of_reliability += float(automatic_reliability.sum())
         self._n_below_half += int((automatic_reliability < DEFAULT_THRESHOLD).sum())
@@ -386,8 +389,6 @@ class _Router:
         if self._n_automatic:
             min_reliability = float(self._min_reliability)
             expected_accuracy = self._sum_of_reliability / self._n_automatic
-        automatic_share = self._n_above_default / max(self._ranking.n_rows, 1)
-        changes = describe_changed_share(self._document, self._decision_counts, self._range_counts, automatic_share)
         return RoutingSummary(
             rows=self._ranking.n_rows,
             automatic=self._n_automatic,
@@ -396,7 +397,8 @@ class _Router:
             below_half=self._n_below_half,
             pooled_labels=pooled_labels,
             labels_without_threshold=labels_without_threshold,
-            notes=(*notes, *changes),
+            notes=tuple(notes),
+            changes=find_clear_changes(self._document, self._decision_counts, self._range_counts),
         )
 
 

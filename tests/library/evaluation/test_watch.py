@@ -1,6 +1,11 @@
 """Comparison of new rows without labels with the fit rows of a map."""
 
 import json
+import re
+import shlex
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -8,10 +13,11 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from relmap import InputError, ReliabilityMap
-from relmap.evaluation.watch import MIN_ROWS, watch_file
+from relmap.evaluation.watch import LEVEL, MIN_ROWS, POWER, find_detectable_change, watch_file
 from relmap.io.frames import FramePredictions
-from relmap.maps.document import MapDocument
+from relmap.maps.document import MapDocument, SeenColumn
 from relmap.maps.seen import count_codes, count_column
+from relmap.report.watch import describe_ranges, shares_svg
 from tests.maps import run_command
 
 
@@ -128,25 +134,100 @@ def test_limits_lie_between_values():
     assert constant.counts == (5,)
 
 
-def test_apply_says_once_that_rows_differ(model, tmp_path):
+@pytest.mark.parametrize(("shares", "n_rows"), [((0.5, 0.5), 59), ((0.6, 0.3, 0.1), 300)])
+def test_a_detectable_change_is_found_with_the_stated_power(shares, n_rows):
+    share = np.array(shares)
+    seen = SeenColumn(column="decision", edges=(), counts=tuple((1000 * share).tolist()), effect=1.0)
+    change = find_detectable_change(seen, n_rows * share, 1.0, n_tests=1)
+    changed = share * (share[0] - change) / share[0]  # the label that is nearest to one half needs the largest change
+    changed[0] = share[0] - change
+    changed[1:] = share[1:] * (1 + change / (1 - share[0]))
+    generator = np.random.default_rng(0)
+    n_found = 0
+    for _ in range(400):
+        tables = np.vstack([generator.multinomial(1000, share), generator.multinomial(n_rows, changed)])
+        n_found += chi2_contingency(tables, correction=False).pvalue <= LEVEL
+    assert n_found / 400 == pytest.approx(POWER, abs=0.07)
+
+
+def test_more_rows_find_smaller_changes_and_groups_only_larger_ones():
+    seen = SeenColumn(column="decision", edges=(), counts=(1000.0, 500.0), effect=1.0)
+    few, many = (find_detectable_change(seen, np.array([n, n]), 1.0, n_tests=3) for n in (50, 500))
+    assert many < few / 2
+    assert find_detectable_change(seen, np.array([500, 500]), 10.0, n_tests=3) == pytest.approx(few)
+
+
+def test_rows_with_a_single_decision_have_no_detectable_change(model):
+    seen = SeenColumn(column="decision", edges=(), counts=(990.0, 10.0), effect=1.0)
+    assert find_detectable_change(seen, np.array([30, 0]), 1.0, n_tests=3) is None
+    lines = replace(watch(model, new_rows(2)), detectable_change=None).describe(["a", "b", "c"])
+    assert "cannot be tested" in lines[1]
+
+
+def test_the_groups_of_the_map_are_used_and_a_note_says_if_their_column_is_missing():
+    model = ReliabilityMap().fit(FIT_ROWS, groups="query")
+    rows = new_rows(2)
+    remembered = watch(model, rows)
+    named = watch(model, rows, "query")
+    assert remembered.as_json() == named.as_json()
+    assert "grouped by query" in remembered.notes[0]
+    assert named.notes == ()
+    without = watch(model, rows.drop("query"))
+    assert "lacks: its groups are assumed" in without.notes[0]
+
+
+def test_bars_of_a_figure_do_not_overlap_and_every_range_has_its_label(model):
+    # the decision comes first, because it changed most
+    result = watch(model, new_rows(2, offset=1.5))
+    assert result.columns[0].column == "decision"
+    svg = ElementTree.fromstring(shares_svg(result, ["bad", "fair", "good"]))
+    marks = [item for item in svg.iter() if "role-mark" in (item.get("class") or "")]
+    assert len(marks) == len(result.columns)
+    for panel, change in zip(marks, result.columns, strict=True):
+        bars = []
+        for bar in panel:
+            left, width = re.match(r"M([\d.]+),[\d.]+h([\d.]+)v", bar.get("d")).groups()
+            bars.append((float(left), float(left) + float(width)))
+        assert len(bars) == 2 * len(change.shares_fit)
+        bars.sort()
+        assert all(right <= next_left + 1e-6 for (_, right), (next_left, _) in pairwise(bars))
+        assert bars[-1][1] <= 480
+    texts = [item.text for item in svg.iter() if item.tag.endswith("text") and item.get("opacity") != "0"]
+    is_range = re.compile("below .*|.* to .*|.* or more|bad|fair|good")
+    assert sum(bool(is_range.fullmatch(text)) for text in texts) == sum(len(c.shares_fit) for c in result.columns)
+
+
+@pytest.mark.parametrize("edges", [(), (0.5,), (0.99991, 0.99992, 0.99996), (1e-9, 2e-9, 3.0)])
+def test_every_range_has_its_own_description(edges):
+    descriptions = describe_ranges(edges)
+    assert len(set(descriptions)) == len(edges) + 1
+
+
+def test_apply_names_what_changed_and_the_command_that_tests_it(model, tmp_path):
     model.save(tmp_path / "map.json")
+    new_file = tmp_path / "new rows.parquet"
     for rows, is_changed in ((new_rows(2), False), (new_rows(3, scale=1.6), True)):
-        rows.write_parquet(tmp_path / "new.parquet")
+        rows.write_parquet(new_file)
         lines = run_command(
-            *("apply", "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet"),
-            *("--out", tmp_path / "out.parquet", "--force"),
+            *("apply", "--map", tmp_path / "map.json", "--predictions", new_file, "--out", tmp_path / "out.parquet")
         )
-        assert sum("relmap watch" in line for line in lines) == is_changed
+        commands = re.findall("`relmap (watch .*)`", "\n".join(lines))
+        assert len(commands) == is_changed
+        assert any("eliability at least" in line for line in lines) == is_changed
+    assert run_command(*shlex.split(commands[0]), "--fail-on-change") == 3
 
 
-def test_the_command_writes_numbers_a_chart_and_an_exit_status(model, tmp_path):
+def test_the_command_writes_numbers_a_chart_and_an_exit_status(model, tmp_path, capsys):
     model.save(tmp_path / "map.json")
     new_rows(3, scale=1.6).write_parquet(tmp_path / "new.parquet")
     command = ("watch", "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet")
     run_command(*command, "--out", tmp_path / "out.json", "--figure", tmp_path / "out.svg")
-    assert json.loads((tmp_path / "out.json").read_text())["changed"]
     assert (tmp_path / "out.svg").read_text().startswith("<svg")
+    assert capsys.readouterr().out == ""
     assert run_command(*command, "--fail-on-change") == 3
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out.json").read_text())
+    assert printed["changed"]
 
 
 def test_few_rows_and_earlier_maps_are_refused(model):
