@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,8 +129,15 @@ def _run(language: str, code: str, namespace: dict[str, object], page: Path, lin
                 cli.app(words[1:], standalone_mode=False)
             text += output.getvalue()
         else:
+            search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # finds `relmap`
             ended = subprocess.run(  # noqa: S602 - commands of our own pages
-                command, shell=True, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                command,
+                shell=True,
+                check=False,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PATH": search_path},
             )
             if ended.returncode:
                 raise RuntimeError(f"{command!r} failed with exit status {ended.returncode}:\n{ended.stdout}")
