@@ -154,6 +154,7 @@ def test_more_rows_find_smaller_changes_and_groups_only_larger_ones():
     seen = SeenColumn(column="decision", edges=(), counts=(1000.0, 500.0), effect=1.0)
     few, many = (find_detectable_change(seen, np.array([n, n]), 1.0, n_tests=3) for n in (50, 500))
     assert many < few / 2
+    assert find_detectable_change(seen, np.array([50, 50]), 1.0, n_tests=1) < few
     assert find_detectable_change(seen, np.array([500, 500]), 10.0, n_tests=3) == pytest.approx(few)
 
 
