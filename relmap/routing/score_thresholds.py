@@ -12,8 +12,9 @@ With grades, such as 0 to 3, there is a border below each grade but the lowest, 
 grade is above it. All thresholds of all borders hold together: each is tested at an equal share of the error level.
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -312,8 +313,9 @@ def find_score_thresholds(
     positive = np.asarray(positive)
     _check_input(score, positive, groups, targets, confidence_level)
     rows = _LabelledScores(score, positive, _unit_codes(score, groups), is_grouped=groups is not None)
-    tests = _BorderTests.from_rows(rows, targets, 1 - confidence_level, seed)
-    return tests.thresholds(tests.find_accepted(), confidence_level)
+    border = _BorderTests.from_rows(rows, targets, 1 - confidence_level, seed)
+    (found,) = _ThresholdSearch([border]).find_thresholds(confidence_level)
+    return found
 
 
 def find_grade_thresholds(
@@ -355,7 +357,7 @@ def find_grade_thresholds(
     targets = _given_targets(precision, recall, npv)
     score = np.asarray(score, dtype=np.float64)
     units = None
-    tests = []
+    borders = []
     for k in range(1, len(names)):
         positive = np.asarray(grade) >= k
         if positive.all() or not positive.any():
@@ -364,13 +366,9 @@ def find_grade_thresholds(
         _check_input(score, positive, groups, targets, confidence_level)
         units = _unit_codes(score, groups) if units is None else units
         rows = _LabelledScores(score, positive, units, is_grouped=groups is not None)
-        tests.append(_BorderTests.from_rows(rows, targets, (1 - confidence_level) / (len(names) - 1), seed))
-    accepted = [test.find_accepted() for test in tests]
-    _accept_implied(accepted)
-    borders = [
-        test.thresholds(accepted_here, confidence_level) for test, accepted_here in zip(tests, accepted, strict=True)
-    ]
-    return GradeThresholds(grades=tuple(names), borders=tuple(borders))
+        borders.append(_BorderTests.from_rows(rows, targets, (1 - confidence_level) / (len(names) - 1), seed))
+    thresholds = _ThresholdSearch(borders).find_thresholds(confidence_level)
+    return GradeThresholds(grades=tuple(names), borders=tuple(thresholds))
 
 
 def _given_targets(precision: float | None, recall: float | None, npv: float | None) -> dict[Metric, float]:
@@ -575,21 +573,26 @@ class _BorderTests:
         split = _split_rows(rows, seed)
         return cls(rows, split, _candidate_thresholds(split.planning.score), targets, level / len(targets))
 
-    def find_accepted(self) -> dict[Metric, np.ndarray]:
-        """Return which candidates guarantee the target of each metric, shape (C,), bool."""
-        accepted: dict[Metric, np.ndarray] = {}
-        for metric, target in self.targets.items():
-            level_shares = _level_shares(metric, target, self.candidates, self.split.planning)
-            accepted[metric] = self._test(metric).find_accepted(target, self.level, level_shares)
-        return accepted
+    def find_accepted(self, metric: Metric, target: float, factor: int = 1) -> np.ndarray:
+        """Return which candidates guarantee a target, shape (C,), bool; `factor` repeats all rows."""
+        level_shares = _level_shares(metric, target, self.candidates, self.split.planning, factor)
+        return self._tests[metric].find_accepted(target, self.level, level_shares, factor)
 
-    def thresholds(self, accepted: Mapping[Metric, np.ndarray], confidence_level: float) -> ScoreThresholds:
+    @functools.cached_property
+    def _tests(self) -> "dict[Metric, _CandidateTest]":
+        return {metric: _CandidateTest(metric, self.candidates, self.split.test) for metric in self.targets}
+
+    def measure(
+        self,
+        accepted: Mapping[Metric, np.ndarray],
+        advice: Mapping[Metric, tuple[str, ...]],
+        confidence_level: float,
+    ) -> ScoreThresholds:
         """Choose thresholds from the accepted candidates, and measure them on all rows."""
         chosen = {metric: float(self.candidates[index]) for metric, index in _choose(accepted).items()}
         thresholds = []
         for metric, target in self.targets.items():
-            advice = () if accepted[metric].any() else self._advise(metric)
-            thresholds.append(_measure_threshold(self.rows, metric, target, chosen.get(metric), advice))
+            thresholds.append(_measure_threshold(self.rows, metric, target, chosen.get(metric), advice.get(metric, ())))
         review = _review_band(chosen, "npv" if "npv" in self.targets else "recall")
         score = self.rows.score
         n_review_rows = 0
@@ -606,13 +609,48 @@ class _BorderTests:
             curve=_precision_recall_curve(score, self.rows.positive),
         )
 
-    def _test(self, metric: Metric) -> "_CandidateTest":
-        return _CandidateTest(metric, self.candidates, self.split.test)
 
-    def _advise(self, metric: Metric) -> tuple[str, ...]:
-        target = self.targets[metric]
-        level_shares = _level_shares(metric, target, self.candidates, self.split.planning)
-        return _advise(self._test(metric), target, self.level, level_shares, self.rows)
+class _ThresholdSearch:
+    """Search for thresholds at all borders, and for targets and sample sizes with which there would be one.
+
+    Args:
+        borders: Tests of each border, in ascending order; one for a positive label.
+    """
+
+    def __init__(self, borders: Sequence[_BorderTests]) -> None:
+        self._borders = borders
+        self._targets = borders[0].targets
+        self._find_at = functools.cache(self._find_accepted)
+        self._accepted = [
+            {metric: self._find_at(k, metric, target) for metric, target in self._targets.items()}
+            for k in range(len(borders))
+        ]
+        _accept_implied(self._accepted)
+
+    def find_thresholds(self, confidence_level: float) -> list[ScoreThresholds]:
+        """Return the thresholds of each border, with advice where there is none."""
+        found = []
+        for k, border in enumerate(self._borders):
+            accepted = self._accepted[k]
+            advice = {}
+            for metric, target in self._targets.items():
+                if not accepted[metric].any():
+                    advice[metric] = _advise(metric, target, border.rows, functools.partial(self._exists, k, metric))
+            found.append(border.measure(accepted, advice, confidence_level))
+        return found
+
+    def _find_accepted(self, k: int, metric: Metric, target: float, factor: int = 1) -> np.ndarray:
+        return self._borders[k].find_accepted(metric, target, factor)
+
+    def _exists(self, k: int, metric: Metric, target: float, factor: int = 1) -> bool:
+        """Return whether border `k` would have a threshold with another target of this metric, or repeated rows."""
+        borders_that_imply: dict[Metric, Sequence[int]] = {
+            "precision": range(k, len(self._borders)),
+            "recall": [k],
+            "npv": range(k + 1),
+        }
+        accepted = [self._find_at(border, metric, target, factor) for border in borders_that_imply[metric]]
+        return metric in _choose({**self._accepted[k], metric: np.any(accepted, axis=0)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -641,16 +679,26 @@ class _CandidateTest:
     def p_values(self, target: float, factor: int = 1) -> np.ndarray:
         """Return the p-value of each candidate for the hypothesis that its rate is at most the target, shape (C,)."""
         values = []
+        for outcomes in self._outcomes:
+            if self.rows.is_grouped:
+                values.append(betting_p_value(np.tile(outcomes - target, factor), target))
+            else:
+                n_rows = factor * len(outcomes)
+                n_errors = n_rows - factor * int(outcomes.sum())
+                values.append(float(binomial_p_value(n_errors, n_rows, target)) if n_rows else 1.0)
+        return np.array(values)
+
+    @functools.cached_property
+    def _outcomes(self) -> list[np.ndarray]:
+        """For each candidate, the rate of each group where it is defined, or whether each counted row is successful."""
+        outcomes = []
         for candidate in self.candidates:
             rate = _rate_at(self.metric, self.rows, float(candidate))
             if self.rows.is_grouped:
-                payoff = rate.by_unit(self.rows.unit) - target
-                values.append(betting_p_value(np.tile(payoff, factor), target))
+                outcomes.append(rate.by_unit(self.rows.unit))
             else:
-                n_rows = factor * int(rate.counted.sum())
-                n_errors = n_rows - factor * int((rate.counted & rate.successful).sum())
-                values.append(float(binomial_p_value(n_errors, n_rows, target)) if n_rows else 1.0)
-        return np.array(values)
+                outcomes.append(rate.successful[rate.counted])
+        return outcomes
 
 
 class _Rate(NamedTuple):
@@ -742,8 +790,10 @@ def _review_band(chosen: Mapping[Metric, float], low_metric: Metric) -> tuple[fl
     return min(chosen[low_metric], high), high
 
 
-def _level_shares(metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores) -> np.ndarray:
-    """Return the share of the error level that each candidate starts with, shape (C,).
+def _level_shares(
+    metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores, factor: int
+) -> np.ndarray:
+    """Return the share of the error level that each candidate starts with, shape (C,); `factor` repeats the rows.
 
     Recall decreases with the threshold, so the whole level starts at the lowest candidate. Precision and NPV may
     increase and decrease: half of the level starts at the candidate with the most evidence on the planning rows, and
@@ -757,8 +807,8 @@ def _level_shares(metric: Metric, target: float, candidates: np.ndarray, plannin
     evidence = np.zeros(len(candidates))
     for i, candidate in enumerate(candidates):
         rate = _rate_at(metric, planning, float(candidate))
-        n_rows = rate.counted.sum()
-        n_successful = (rate.counted & rate.successful).sum()
+        n_rows = factor * rate.counted.sum()
+        n_successful = factor * (rate.counted & rate.successful).sum()
         evidence[i] = (n_successful + target - target * (n_rows + 1)) / math.sqrt(n_rows + 1)
     starts = np.unique(np.linspace(0, len(candidates) - 1, min(10, len(candidates))).astype(int))
     shares[starts] = 0.5 / len(starts)
@@ -818,17 +868,28 @@ def _choose(accepted: Mapping[Metric, np.ndarray]) -> dict[Metric, int]:
 
 
 def _advise(
-    test: _CandidateTest, target: float, level: float, level_shares: np.ndarray, rows: _LabelledScores
+    metric: Metric, target: float, rows: _LabelledScores, exists: Callable[[float, int], bool]
 ) -> tuple[str, ...]:
-    """Suggest the highest target that has a threshold, and the number of rows or groups that would suffice."""
+    """State the highest target that has a threshold, and the number of rows or groups that would suffice.
+
+    Args:
+        metric: The metric.
+        target: The requested target, which has no threshold.
+        rows: All rows.
+        exists: Function of a target and a factor: whether there is a threshold with this factor times as many rows.
+
+    Returns:
+        Sentences.
+    """
     advice = []
-    for percent in range(math.ceil(100 * target) - 1, 0, -1):
-        if test.find_accepted(percent / 100, level, level_shares).any():
-            name = METRIC_NAMES[test.metric]
-            advice.append(f"The highest {name} for which these rows have a threshold is {percent}%.")
+    # from the top: the share of the level of each candidate depends on the target, so that a target can have a
+    # threshold although a lower one has none
+    for percent in range(99, 0, -1):
+        if exists(percent / 100, 1):
+            advice.append(f"The highest {METRIC_NAMES[metric]} for which these rows have a threshold is {percent}%.")
             break
     for factor in SAMPLE_SIZE_FACTORS:
-        if test.find_accepted(target, level, level_shares, factor).any():
+        if exists(target, factor):
             advice.append(
                 f"About {factor * rows.n_units:,} {rows.unit_name} like these would suffice; there are "
                 f"{rows.n_units:,}."

@@ -110,16 +110,13 @@ def expected_accepted(
     target: float,
     confidence_level: float,
     seed: int,
-    rate: float | None = None,
     repetitions: int = 1,
 ) -> list[float]:
     """Return the accepted thresholds of fixed-sequence tests.
 
     A quarter of the units selects the candidates and the allocation of the level; the other units test them in order.
-    The null hypothesis is that the rate is at most the target, or at most `rate`. Each testing unit is used
-    `repetitions` times.
+    The null hypothesis is that the rate is at most the target. Each unit is used `repetitions` times.
     """
-    rate = target if rate is None else rate
     group_names = np.arange(len(score)) if groups is None else groups
     members = [np.flatnonzero(group_names == name) for name in np.unique(group_names)]
     order = np.random.default_rng(seed).permutation(len(members))
@@ -142,7 +139,9 @@ def expected_accepted(
         for candidate in candidates:
             is_counted, is_correct = rate_rows(metric, score[planning], positive[planning], candidate)
             n = is_counted.sum()
-            evidence.append(((is_counted & is_correct).sum() - target * n) / math.sqrt(n + 1))
+            evidence.append(
+                repetitions * ((is_counted & is_correct).sum() - target * n) / math.sqrt(repetitions * n + 1)
+            )
         level_share[candidates[int(np.argmax(evidence))]] += 0.5
     accepted = []
     carried_level = 0.0
@@ -150,7 +149,7 @@ def expected_accepted(
         is_counted, is_correct = rate_rows(metric, score, positive, candidate)
         tested = np.isin(np.arange(len(score)), testing)
         level = (1 - confidence_level) * level_share[candidate] + carried_level
-        p_value = expected_p_value(rate, is_counted & tested, is_correct, units, groups is not None, repetitions)
+        p_value = expected_p_value(target, is_counted & tested, is_correct, units, groups is not None, repetitions)
         if p_value <= level:
             accepted.append(candidate)
             carried_level = level
@@ -257,11 +256,11 @@ def test_advice_equals_a_search_over_targets_and_sample_sizes(metric, grouped):
         if score_threshold.threshold is not None:
             continue
 
-        def is_found(rate: float, repetitions: int, test_options: dict = options | {"target": target}) -> bool:
-            return bool(expected_accepted(metric, score, positive, **test_options, rate=rate, repetitions=repetitions))
+        def is_found(rate: float, repetitions: int, test_options: dict = options) -> bool:
+            found = expected_accepted(metric, score, positive, target=rate, **test_options, repetitions=repetitions)
+            return bool(found)
 
-        percents = [percent for percent in range(99, 0, -1) if percent / 100 < target]
-        highest = next((percent for percent in percents if is_found(percent / 100, 1)), None)
+        highest = next((percent for percent in range(99, 0, -1) if is_found(percent / 100, 1)), None)
         repetitions = next(
             (repetitions for repetitions in (2, 3, 4, 6, 8, 12, 16, 24, 32) if is_found(target, repetitions)), None
         )

@@ -1,6 +1,7 @@
 """Thresholds of a score at each border between grades: the guarantee in simulation, their order, and the command."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,7 @@ SLOPE = 2.0
 LEVEL = 0.1
 N_SIMULATIONS = 100
 METRICS = ("precision", "recall", "npv")
+TARGETS = range(1, 100)  # in percent
 
 
 def simulate(generator: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +107,34 @@ def test_a_border_shares_the_level_with_the_others():
         assert lowest.thresholds == shared.thresholds
         n_different += shared.thresholds != whole.thresholds
     assert n_different
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+@pytest.mark.parametrize(("metric", "seed"), [("precision", 13), ("recall", 5), ("npv", 11)])  # one implies another
+def test_the_stated_highest_target_has_a_threshold_and_higher_ones_have_none(metric, seed, is_grouped, monkeypatch):
+    n = 120
+    generator = np.random.default_rng(seed)
+    score = np.round(generator.normal(size=n), 1)
+    grade = np.digitize(score + generator.normal(size=n), BORDERS / 2)
+    groups = generator.permutation(n) // 3 if is_grouped else None
+    options = {"groups": groups, "confidence_level": 0.8, "seed": seed}
+
+    def find(target: float) -> GradeThresholds:
+        return find_grade_thresholds(score, grade, NAMES, **{metric: target}, **options)
+
+    missed = find(0.985)
+    monkeypatch.setattr(score_thresholds, "_advise", lambda *_: ())  # for speed: the targets below need no advice
+    exists = {
+        percent: [value is not None for value in thresholds_of(find(percent / 100), metric)] for percent in TARGETS
+    }
+    n_stated = 0
+    for k, border in enumerate(missed.borders):
+        (result,) = border.thresholds
+        stated = [int(number) for line in result.advice for number in re.findall(r"have a threshold is (\d+)%", line)]
+        if result.threshold is None:
+            assert stated == [max(percent for percent in TARGETS if exists[percent][k])]
+            n_stated += 1
+    assert n_stated
 
 
 def test_accepted_thresholds_imply_others():
