@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -21,11 +21,12 @@ from typer.core import TyperCommand
 from relmap import __version__
 from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
-from relmap.io.column_layout import DEFAULT_READING, NO_TREC_FILES, Reading, TrecFiles, split_names
+from relmap.io.column_layout import DEFAULT_READING, NO_TREC_FILES, PREDICTION_FIELDS, Reading, TrecFiles, split_names
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
 
 if TYPE_CHECKING:
     from relmap.io.files import Predictions as PredictionFile
+    from relmap.io.trec import Judgments
     from relmap.routing.score_thresholds import GradeThresholds, ScoreThresholds
 
 MANY_ROWS = 1_000_000  # from this number of rows on, apply prints its speed
@@ -80,7 +81,11 @@ class CommandWithNames(TyperCommand):
 
 
 def options_from_fields(
-    value_type: type, parameter: str, *, without: tuple[str, ...] = ()
+    value_type: type,
+    parameter: str,
+    *,
+    without: tuple[str, ...] = (),
+    complete: Callable[[dict[str, object], Mapping[str, object]], None] | None = None,
 ) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
     """Make a decorator that gives a command an option for each field of a dataclass.
 
@@ -91,6 +96,7 @@ def options_from_fields(
         value_type: The dataclass. The type of each field is `Annotated` with the help of the option.
         parameter: Parameter of the original command that receives the value.
         without: Fields without an option.
+        complete: Function that fills in fields that are not given, from the other options of the command.
 
     Returns:
         The decorator.
@@ -106,6 +112,8 @@ def options_from_fields(
             for field_option in field_options:
                 if field_option.name in keywords:
                     field_values[field_option.name] = keywords.pop(field_option.name)
+            if complete is not None:
+                complete(field_values, keywords)
             keywords[parameter] = value_type(**_split_lists(value_type, field_values))
             return command(*arguments, **keywords)
 
@@ -306,8 +314,20 @@ Group = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all results, not only the most important ones.")]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
-with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
-with_labelled_column_options = options_from_fields(Reading, "reading")
+
+
+def _name_score_of_run(fields_of_reading: dict[str, object], others: Mapping[str, object]) -> None:
+    """Name the column of the score if a border or a positive label is given: a run has one score."""
+    needs_score = any(fields_of_reading.get(name) is not None for name in ("border", "positive"))
+    has_predictions = any(fields_of_reading.get(name) is not None for name in PREDICTION_FIELDS)
+    if needs_score and not has_predictions and others.get("run") is not None:
+        fields_of_reading["score"] = "score"
+
+
+with_column_options = options_from_fields(
+    Reading, "reading", without=("label", "id", "drop_unlabelled"), complete=_name_score_of_run
+)
+with_labelled_column_options = options_from_fields(Reading, "reading", complete=_name_score_of_run)
 with_trec_options = options_from_fields(TrecFiles, "trec")
 with_run_option = options_from_fields(TrecFiles, "trec", without=("qrels", "relevant_from", "unjudged"))
 
@@ -449,14 +469,16 @@ def apply(
 
 
 @app.command(cls=CommandWithNames)
-@options_from_fields(Reading, "reading", without=("id", "drop_unlabelled"))
+@options_from_fields(Reading, "reading", without=("id", "drop_unlabelled"), complete=_name_score_of_run)
+@with_run_option
 def label(
     map_file: MapFile,
-    predictions: Predictions,
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
     out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
+    predictions: PredictionsOrRun = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
     force: Force = False,
+    trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
@@ -464,14 +486,13 @@ def label(
     from relmap.maps.document import load_map
     from relmap.routing.label import sample_rows_to_label
 
-    check_output_path(out, map_file, predictions)
+    check_output_path(out, map_file, *_input_files(predictions, trec))
     check_new_file(out, force=force)
     document = load_map(map_file)
     reading = reading.completed_by(document.reading)
+    file = _open(predictions, trec, reading, is_labelled=False)
     with row_progress() as advance:
-        selected = sample_rows_to_label(
-            document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
-        )
+        selected = sample_rows_to_label(document, file, out, rows=rows, seed=seed, progress=advance)
     return print_lines([*selected.describe(document.shown_names), f"{out}: {rows:,} rows."])
 
 
@@ -484,7 +505,9 @@ def evaluate(
     group: Group = None,
     unlabelled: Annotated[
         Path | None,
-        typer.Option(help="File from which the labelled rows were sampled; estimates the accuracy of this file."),
+        typer.Option(
+            help="File or run from which the labelled rows were sampled; estimates the accuracy of all its rows."
+        ),
     ] = None,
     out: Out = None,
     verbose: Verbose = False,
@@ -500,6 +523,7 @@ def evaluate(
     from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
+    from relmap.io.trec import is_run, open_run
     from relmap.maps.document import load_map
 
     inputs = [map_file, *_input_files(predictions, trec)]
@@ -511,8 +535,9 @@ def evaluate(
     assessment = MapAssessment.from_predictions(document, file, _group_of(trec, group))
     population = None
     if unlabelled is not None:
+        all_rows = open_run(unlabelled, reading) if is_run(unlabelled) else open_predictions(unlabelled, reading)
         with row_progress() as advance:
-            population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
+            population = PopulationSummary.from_file(document, all_rows, advance)
     evaluation = assessment.evaluate(population)
     write_json_output({"predictions": file.path.name, "map": map_file.name} | evaluation.to_dict(), out)
     printed = print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
@@ -671,9 +696,8 @@ def thresholds(
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         check_output_path(out, *inputs)
         names = split_names("labels", labels, "0,1,2,3", 2)
-        return _score_thresholds(
-            _open(predictions, trec, reading), score_targets, names, confidence_level, seed, group, figure, out
-        )
+        opened = _open_labelled(predictions, trec, reading)
+        return _score_thresholds(opened, score_targets, names, confidence_level, seed, group, figure, out)
     _refuse_score_options(score_targets, labels, figure)
     check_output_path(out, map_file, *inputs)
     document = load_map(map_file)
@@ -703,22 +727,44 @@ def _input_files(predictions: Path | None, trec: TrecFiles) -> list[Path]:
     return trec.paths if predictions is None else [predictions, *trec.paths]
 
 
+class LabelledFile(NamedTuple):
+    """Labelled rows, and the judgments that they were made of if they are the documents of a run."""
+
+    file: "PredictionFile"
+    judgments: "Judgments | None"
+
+
 def _open(predictions: Path | None, trec: TrecFiles, reading: Reading, *, is_labelled: bool = True) -> "PredictionFile":
     """Open a file of predictions, or read a run; for labelled rows, print how many documents of the run are judged."""
+    if is_labelled:
+        return _open_labelled(predictions, trec, reading).file
     from relmap.io.files import open_predictions
+    from relmap.io.trec import open_run
 
-    if predictions is not None and trec.run is None:
+    _check_one_input(predictions, trec, {"run": "RUN"})
+    if predictions is not None:
         return open_predictions(predictions, reading)
-    if trec.run is None or predictions is not None:
-        run: dict[str, object] = {"run": "RUN", "qrels": "QRELS"} if is_labelled else {"run": "RUN"}
-        raise InputError(f"give the predictions once: {assignment('predictions', 'FILE')}, or {assignments(run)}")
-    from relmap.io.trec import open_run, read_judged_run
+    assert trec.run is not None
+    return open_run(trec.run, reading)
 
-    if not is_labelled:
-        return open_run(trec.run, reading)
+
+def _open_labelled(predictions: Path | None, trec: TrecFiles, reading: Reading) -> LabelledFile:
+    """Open a file of labelled predictions, or read a judged run and print how many of its documents are judged."""
+    from relmap.io.files import open_predictions
+    from relmap.io.trec import read_judged_run
+
+    _check_one_input(predictions, trec, {"run": "RUN", "qrels": "QRELS"})
+    if predictions is not None:
+        return LabelledFile(open_predictions(predictions, reading), None)
     judged = read_judged_run(trec, reading, all_grades=len(reading.borders) != 1)  # one border is for two labels
     print_lines(judged.notes)
-    return judged.rows
+    return LabelledFile(judged.rows, judged.judgments)
+
+
+def _check_one_input(predictions: Path | None, trec: TrecFiles, run: dict[str, object]) -> None:
+    """Raise InputError unless either a file or a run is given; `run` has the options of a run for the message."""
+    if (predictions is None) == (trec.run is None):
+        raise InputError(f"give the predictions once: {assignment('predictions', 'FILE')}, or {assignments(run)}")
 
 
 def _group_of(trec: TrecFiles, group: str | None) -> str | None:
@@ -746,7 +792,7 @@ def _refuse_score_options(targets: Mapping[str, float | None], labels: str | Non
 
 
 def _score_thresholds(
-    file: "PredictionFile",
+    opened: LabelledFile,
     targets: Mapping[str, float | None],
     labels: tuple[str, ...] | None,
     confidence_level: float,
@@ -759,6 +805,7 @@ def _score_thresholds(
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.routing.score_thresholds import find_grade_thresholds, find_score_thresholds, read_score
 
+    file = opened.file
     check_output_path(out, file.path)
     if all(target is None for target in targets.values()):
         example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
@@ -799,14 +846,21 @@ def _score_thresholds(
 
         write_text(figure, precision_recall_svg(found))
         figure_lines = [f"{figure}: precision-recall curve."]
+    run_content: dict[str, object] = {}
+    unjudged_lines = []
+    if opened.judgments is not None:
+        run_content = {"run": opened.judgments.to_dict()}
+        at_least = found.chosen("precision", "recall")
+        unjudged_lines = opened.judgments.describe_unjudged(at_least, found.chosen("npv"))
     content = {
         "predictions": file.path.name,
+        **run_content,
         "score": file.reading.score or file.reading.probability,
         "positive": file.reading.positive,
         **found.to_dict(with_curves=out is not None),  # up to 400 points, too long for a terminal
     }
     write_json_output(content, out)
-    return print_lines([*rows.notes, *found.describe(), *figure_lines])
+    return print_lines([*rows.notes, *found.describe(), *unjudged_lines, *figure_lines])
 
 
 @app.command(cls=CommandWithNames)

@@ -103,13 +103,13 @@ class Reading:
     score: Annotated[
         str | None,
         "Column with the scores of a ranker; scores above --border decide for the positive label, or for a higher "
-        "grade.",
+        "grade (default for a run: score).",
     ] = None
     border: Annotated[
         str | float | None,
-        "Score above which the positive label is decided; for more than two labels in ascending order, a border for "
-        "each but the lowest, such as 0.5,1.5,2.5 (default of fit: each label is decided as often as it is the true "
-        "label).",
+        "Score above which the positive label is decided; a row exactly at the border gets the other label. For more "
+        "than two labels in ascending order, a border for each but the lowest, such as 0.5,1.5,2.5 (default of fit: "
+        "each label is decided as often as it is the true label).",
     ] = None
     positive: Annotated[str | None, "Label that --probability or --score refers to (default: the second)."] = None
     id: Annotated[str | None, "Column that identifies fit rows later, if predictions repeat (default: id)."] = None

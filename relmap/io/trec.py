@@ -5,18 +5,20 @@ document, grade. Fields are separated by any number of spaces and tabs; files ma
 not read, and a negative grade means that the document was not judged.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from relmap.errors import InputError, assignment, assignments, option
 from relmap.io.column_layout import DEFAULT_READING, PREDICTION_FIELDS, Reading, TrecFiles
 from relmap.io.columns import join_names
 from relmap.io.contents import check_content
+from relmap.io.files import FORMATS, format_suffix
 from relmap.io.frames import FramePredictions
 from relmap.io.text import open_bytes
 from relmap.io.unlabelled import describe_omitted_scores
@@ -28,6 +30,59 @@ QUERY = "query"
 LABELS = ("irrelevant", "relevant")
 BLOCK_CHARACTERS = 2**24  # read at once
 MAX_LISTED_GRADES = 8
+MAX_LINE_BYTES = 2**16  # of the first line, which shows whether a file is a run
+
+
+@dataclass(frozen=True, eq=False)
+class Judgments:
+    """Which retrieved documents of a run are judged, and how the grades are used.
+
+    Attributes:
+        qrels: File of the judgments.
+        relevant_from: Lowest relevant grade; None if grades are the labels.
+        unjudged: What happens to documents without a judgment: `omit` or `irrelevant`.
+        score: Score of each retrieved document, shape (n,).
+        is_judged: Whether each of them has a judgment, shape (n,), bool.
+    """
+
+    qrels: Path
+    relevant_from: int | None
+    unjudged: str
+    score: np.ndarray
+    is_judged: np.ndarray
+
+    def to_dict(self) -> dict[str, object]:
+        """Convert for JSON.
+
+        Returns:
+            Name of the file, the two choices, and the numbers of retrieved documents and of those without a judgment.
+        """
+        return {
+            "qrels": self.qrels.name,
+            "relevant_from": self.relevant_from,
+            "unjudged": self.unjudged,
+            "n_retrieved": len(self.score),
+            "n_unjudged": int((~self.is_judged).sum()),
+        }
+
+    def describe_unjudged(self, at_least: Sequence[float], below: Sequence[float]) -> list[str]:
+        """Describe how many retrieved documents on one side of each threshold have no judgment.
+
+        Args:
+            at_least: Thresholds whose guarantee is for documents at or above them.
+            below: Thresholds whose guarantee is for documents below them.
+
+        Returns:
+            A sentence; empty if all documents are judged or there is no threshold.
+        """
+        if self.is_judged.all():
+            return []
+        sides = [(f"at or above {threshold:g}", self.score >= threshold) for threshold in dict.fromkeys(at_least)]
+        sides += [(f"below {threshold:g}", self.score < threshold) for threshold in dict.fromkeys(below)]
+        parts = [
+            f"{(is_on_side & ~self.is_judged).sum():,} of {is_on_side.sum():,} {side}" for side, is_on_side in sides
+        ]
+        return [f"Retrieved documents without a judgment: {', '.join(parts)}."] if parts else []
 
 
 class JudgedRun(NamedTuple):
@@ -36,10 +91,12 @@ class JudgedRun(NamedTuple):
     Attributes:
         rows: Columns query, document, score, grade and label, ordered by query and document.
         notes: Sentences for the user, such as on documents that nobody judged.
+        judgments: Which documents are judged, and how the grades are used.
     """
 
     rows: FramePredictions
     notes: list[str]
+    judgments: Judgments
 
 
 def read_judged_run(files: TrecFiles, reading: Reading = DEFAULT_READING, *, all_grades: bool = False) -> JudgedRun:
@@ -82,7 +139,27 @@ def read_judged_run(files: TrecFiles, reading: Reading = DEFAULT_READING, *, all
     if predictions.reading.positive is None and relevant_from is not None:
         reading = replace(predictions.reading, positive=LABELS[1])
         predictions = replace(predictions, reading=reading)
-    return JudgedRun(predictions, notes)
+    judgments = Judgments(
+        qrels=files.qrels,
+        relevant_from=relevant_from,
+        unjudged=files.unjudged,
+        score=rows["score"].to_numpy(),
+        is_judged=is_judged.to_numpy(),
+    )
+    return JudgedRun(predictions, notes, judgments)
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a file is a run: it has no suffix of another format, and its first line has the fields of a run.
+
+    Args:
+        path: The file; False if it does not exist.
+    """
+    if format_suffix(path) in FORMATS or not path.is_file():
+        return False
+    with open_bytes(path) as handle:
+        fields = handle.readline(MAX_LINE_BYTES).split()
+    return len(fields) == len(RUN_FIELDS) and fields[1] == b"Q0"
 
 
 def open_run(path: Path, reading: Reading = DEFAULT_READING) -> FramePredictions:
@@ -240,15 +317,22 @@ def _describe_unjudged(files: TrecFiles, rows: pl.DataFrame, is_judged: pl.Serie
 def _describe_relevant(
     files: TrecFiles, labelled: pl.DataFrame, qrels: pl.DataFrame, relevant_from: int | None
 ) -> list[str]:
-    """Describe how many documents are relevant, and how many relevant documents the run does not have."""
-    lowest = 1 if relevant_from is None else relevant_from
-    n_relevant = int((labelled["grade"] >= lowest).sum())
-    notes = [f"{n_relevant:,} of {len(labelled):,} documents are relevant (grade {lowest} or more)."]
+    """Describe the numbers of documents by grade or relevance, and how many relevant ones the run does not have."""
+    if relevant_from is None:
+        lowest = 1
+        kind = f"documents of grade {lowest} or more"
+        counts = labelled["grade"].value_counts().sort("grade").rows()
+        notes = [f"Documents by grade: {join_names([f'{grade} ({count:,})' for grade, count in counts])}."]
+    else:
+        lowest = relevant_from
+        kind = "relevant documents"
+        n_relevant = int((labelled["grade"] >= lowest).sum())
+        notes = [f"{n_relevant:,} of {len(labelled):,} documents are relevant (grade {lowest} or more)."]
     relevant = qrels.filter(pl.col("grade") >= lowest).join(labelled, on=QUERY, how="semi")
     n_missing = len(relevant.join(labelled, on=KEY, how="anti"))
     if n_missing:
         notes.append(
-            f"{n_missing:,} of {len(relevant):,} relevant documents of these queries are not in {files.run}: a recall "
+            f"{n_missing:,} of {len(relevant):,} {kind} of these queries are not in {files.run}: a recall "
             "counts retrieved documents only."
         )
     return notes

@@ -16,13 +16,12 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError, option
-from relmap.io.column_layout import WEIGHT_COLUMN, Reading
+from relmap.io.column_layout import WEIGHT_COLUMN
 from relmap.io.columns import join_names
 from relmap.io.files import (
     Predictions,
     format_suffix,
     number_batches,
-    open_predictions,
     read_columns,
     reading_notes,
 )
@@ -83,9 +82,9 @@ class LabelSample:
             f"(a uniform sample of this size: ±{uniform_half_width:.1f}); if rows come in groups, the error is larger. "
             "To halve the error, label four times as many rows.",
             f"Fill in the column {self.label_column}. Hide {join_names(self.prediction_columns)} from the person who "
-            "labels. `fit`, `evaluate` and `thresholds` weight each row by its "
-            f"{WEIGHT_COLUMN}. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} and the file "
-            "that these rows were sampled from.",
+            f"labels. `fit`, `evaluate` and `thresholds` of a map weight each row by its {WEIGHT_COLUMN}; thresholds "
+            f"on a score refuse such rows. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} "
+            "and the file that these rows were sampled from.",
         ]
 
     def _half_width(self, probability: np.ndarray | float) -> float:
@@ -96,7 +95,7 @@ class LabelSample:
 
 
 def sample_rows_to_label(
-    document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress, reading: Reading
+    document: MapDocument, file: Predictions, out: Path, *, rows: int, seed: int, progress: Progress
 ) -> LabelSample:
     """Write a sample of the rows without a label, with an empty label and the inverse of their sampling probability.
 
@@ -105,12 +104,11 @@ def sample_rows_to_label(
 
     Args:
         document: The map.
-        predictions: File of unlabelled predictions.
+        file: Unlabelled predictions, with the names and units of their columns.
         out: File to write.
         rows: Number of rows to sample.
         seed: Seed of the random sample.
         progress: Called with the stage and the number of rows that are done.
-        reading: Names and units of the columns.
 
     Returns:
         The sample.
@@ -119,8 +117,7 @@ def sample_rows_to_label(
         InputError: A file, column or row cannot be read, the rows have weights, or there are fewer rows without a label
             than `rows`.
     """
-    file = open_predictions(predictions, reading)
-    label = reading.label or "label"
+    label = file.reading.label or "label"
     _check_no_weights(file)
     if signal_group_column(document):
         raise InputError(
@@ -142,10 +139,10 @@ def sample_rows_to_label(
         notes.append(f"{len(scores) - len(unlabelled):,} of {len(scores):,} rows have a label and are skipped.")
     n_rows = len(unlabelled)
     if not n_rows:
-        raise InputError(f"{predictions} has no row without a label; give rows to label")
+        raise InputError(f"{file.path} has no row without a label; give rows to label")
     if not 0 < rows <= n_rows:
         raise InputError(
-            f"{option('rows')} is {rows:,}, and {predictions} has {n_rows:,} rows without a label; give a number from "
+            f"{option('rows')} is {rows:,}, and {file.path} has {n_rows:,} rows without a label; give a number from "
             f"1 to {n_rows}"
         )
     decision = scores["decision"].to_numpy()[unlabelled]
@@ -164,7 +161,7 @@ def sample_rows_to_label(
         ]
     )
     added = FramePredictions(added_columns, "").table.combine_chunks().to_batches()[0]
-    write_with_columns(FramePredictions(frame, "", predictions, text=file.text), added.slice, out)
+    write_with_columns(FramePredictions(frame, "", file.path, text=file.text), added.slice, out)
     return LabelSample(
         n_rows=n_rows,
         probability=probability,

@@ -153,6 +153,21 @@ class ScoreThresholds:
             lines.append(self._describe_review(*self.review))
         return lines
 
+    def chosen(self, *metrics: Metric) -> list[float]:
+        """Return the thresholds that were found for some metrics.
+
+        Args:
+            metrics: The metrics.
+
+        Returns:
+            The thresholds.
+        """
+        found = []
+        for result in self.thresholds:
+            if result.metric in metrics and result.threshold is not None:
+                found.append(result.threshold)
+        return found
+
     def describe_border(self, grade: str) -> list[str]:
         """Describe the thresholds of one border between grades, without their guarantee.
 
@@ -249,6 +264,17 @@ class GradeThresholds:
             "groups": first.groups,
             "borders": borders,
         }
+
+    def chosen(self, *metrics: Metric) -> list[float]:
+        """Return the thresholds of all borders that were found for some metrics.
+
+        Args:
+            metrics: The metrics.
+
+        Returns:
+            The thresholds.
+        """
+        return [threshold for border in self.borders for threshold in border.chosen(*metrics)]
 
     def describe(self) -> list[str]:
         """Describe the thresholds of all borders, and their guarantee.

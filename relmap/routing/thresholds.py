@@ -283,13 +283,18 @@ def read_label_thresholds(document: MapDocument, cuts: Path | Mapping[str, Any])
 
 
 def _load_stored_thresholds(cuts: Path | Mapping[str, Any], source: str) -> _StoredThresholds:
+    content: object = cuts
     try:
-        content: object = cuts
         if isinstance(cuts, Path):
             check_file(cuts)
             content = json.loads(cuts.read_text(encoding="utf-8"))
         return _StoredThresholds.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:  # no file, not UTF-8, not JSON, or other content
+        if isinstance(content, Mapping) and "map_fingerprint" not in content and {"thresholds", "borders"} & {*content}:
+            raise InputError(
+                f"{source} has thresholds on a score, not on a reliability; give the output of `thresholds` with "
+                f"{option('map_file')}"
+            ) from None
         reason = describe_validation_errors(error, "cuts")[0] if isinstance(error, ValidationError) else error
         raise InputError(f"{source} is not an output of `thresholds` ({reason}); run `thresholds` again") from None
 

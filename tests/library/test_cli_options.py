@@ -42,6 +42,7 @@ TREC_OPTIONS_OF = {
     "evaluate": TREC_OPTIONS,
     "thresholds": TREC_OPTIONS,
     "apply": {"run"},
+    "label": {"run"},
     "watch": {"run"},
 }
 OMITTED_READING_OPTIONS = {
@@ -130,7 +131,7 @@ REQUIRED = {
     "fit": {"out"},  # and predictions or a run
     "report": {"out"},
     "apply": {"map_file", "out"},
-    "label": {"map_file", "predictions", "out", "rows"},
+    "label": {"map_file", "out", "rows"},
     "evaluate": {"map_file"},
     "watch": {"map_file"},
     "thresholds": set(),

@@ -1,6 +1,7 @@
 """Runs and judgments of TREC are read whatever their spacing and order, and nobody's judgment is made up."""
 
 import gzip
+import json
 
 import numpy as np
 import polars as pl
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relmap import cli
+from relmap import InputError, cli
 from relmap.io.column_layout import TrecFiles
 from relmap.io.trec import JudgedRun, open_run, read_judged_run
 
@@ -37,6 +38,15 @@ def test_grades_can_be_the_labels(tmp_path):
     judged = read(tmp_path, all_grades=True)
     assert labels_of(judged) == {("7", "a"): 3, ("7", "b"): 1, ("8", "a"): 0}
     assert judged.rows.reading.positive is None
+
+
+def test_grades_as_labels_are_counted_by_grade(tmp_path):
+    judged = read(tmp_path, all_grades=True)
+    assert judged.notes[-2:] == [
+        "Documents by grade: 0 (1), 1 (1), 3 (1).",
+        f"2 of 4 documents of grade 1 or more of these queries are not in {tmp_path / 'my.run'}: a recall counts "
+        "retrieved documents only.",
+    ]
 
 
 def test_grades_0_and_1_need_no_option(tmp_path):
@@ -156,8 +166,89 @@ def run_command(text: str) -> list[str]:
     return cli.app(text.split(), standalone_mode=False)
 
 
+def judge_the_first_documents_only(folder) -> None:
+    """Omit the judgments of documents 12 to 19 of each query."""
+    lines = (folder / "qrels.txt").read_text().splitlines(keepends=True)
+    (folder / "qrels.txt").write_text("".join(line for line in lines if int(line.split()[2][1:]) < 12))
+
+
+@pytest.mark.parametrize("unjudged", ["omit", "irrelevant"])
+@pytest.mark.parametrize("grades", ["--relevant-from 2", ""])
+def test_thresholds_of_a_run_state_how_many_documents_on_their_side_nobody_judged(folder, unjudged, grades):
+    judge_the_first_documents_only(folder)
+    judged_run = f"--run my.run --qrels qrels.txt {grades} --unjudged {unjudged}"
+    printed = run_command(f"thresholds {judged_run} --precision 0.3 --npv 0.3 --out t.json")
+    content = json.loads((folder / "t.json").read_text())
+    assert content["run"] == {
+        "qrels": "qrels.txt",
+        "relevant_from": 2 if grades else None,
+        "unjudged": unjudged,
+        "n_retrieved": 1200,
+        "n_unjudged": 480,
+    }
+    rows = pl.read_csv("rows.csv").with_columns(is_unjudged=pl.col("document").str.slice(1).cast(int) >= 12)
+    expected: dict[str, list[str]] = {"precision": [], "npv": []}
+    for border in content.get("borders", [content]):
+        for item in border["thresholds"]:
+            is_npv = item["metric"] == "npv"
+            threshold = item["threshold"]
+            if threshold is None:
+                continue
+            side = rows.filter((pl.col("score") < threshold) if is_npv else (pl.col("score") >= threshold))
+            text = (
+                f"{side['is_unjudged'].sum():,} of {len(side):,} {'below' if is_npv else 'at or above'} {threshold:g}"
+            )
+            if text not in expected[item["metric"]]:
+                expected[item["metric"]].append(text)
+    parts = [*expected["precision"], *expected["npv"]]
+    assert printed[-1] == f"Retrieved documents without a judgment: {', '.join(parts)}."
+
+
+def test_thresholds_of_a_fully_judged_run_say_nothing_of_judgments(folder):
+    printed = run_command(f"thresholds {JUDGED_RUN} --precision 0.8 --out t.json")
+    assert not any("judgment" in line for line in printed)
+    assert json.loads((folder / "t.json").read_text())["run"]["n_unjudged"] == 0
+
+
+def test_a_border_of_a_run_needs_no_name_of_its_score(folder):
+    for name in ("", "--score score "):
+        run_command(f"fit {JUDGED_RUN} {name}--border 3 --out map.json --force")
+        stored = json.loads((folder / "map.json").read_text())
+        assert stored["reading"] == {"score": "score", "border": 3.0, "positive": "relevant"}
+    with pytest.raises(InputError, match="--border needs --score"):
+        run_command("fit --predictions rows.csv --border 3 --out other.json")
+
+
+def test_the_accuracy_of_all_documents_of_a_run_is_estimated_from_a_sample_that_label_took(folder):
+    run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
+    run_command("label --map map.json --run my.run --rows 60 --out sample.csv")
+    sample = pl.read_csv("sample.csv", schema_overrides={"label": pl.String})
+    assert sample.columns == ["query", "document", "score", "label", "inverse_probability"]
+    labels = pl.read_csv("rows.csv").select("query", "document", true="label")
+    sample.join(labels, on=["query", "document"]).with_columns(label="true").drop("true").write_csv("judged.csv")
+    pl.read_csv("rows.csv").select("query", "document", "score").write_csv("all.csv")
+    of_run = run_command("evaluate --map map.json --predictions judged.csv --unlabelled my.run --out of_run.json")
+    of_rows = run_command("evaluate --map map.json --predictions judged.csv --unlabelled all.csv --out of_rows.json")
+    assert of_run == of_rows
+    assert any("Accuracy of the decisions" in line and "on 1,200 rows" in line for line in of_run)
+
+
+def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(folder):
+    run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
+    for grades in ("--relevant-from 2", ""):
+        run_command(f"thresholds --run my.run --qrels qrels.txt {grades} --precision 0.5 --out t.json --force")
+        with pytest.raises(InputError, match="has thresholds on a score, not on a reliability"):
+            run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
+
+
 JUDGED_RUN = "--run my.run --qrels qrels.txt --relevant-from 2"
 SAME_ROWS = "--predictions rows.csv --score score --positive relevant --group query"
+
+
+def assert_same_but_for_the_run(folder, name: str) -> None:
+    of_run = json.loads((folder / "of_run.json").read_text())
+    assert of_run.pop("run")["qrels"] == "qrels.txt"
+    assert of_run | {"predictions": name} == json.loads((folder / "of_rows.json").read_text())
 
 
 def test_thresholds_of_a_run_are_those_of_its_rows_grouped_by_query(folder):
@@ -165,7 +256,7 @@ def test_thresholds_of_a_run_are_those_of_its_rows_grouped_by_query(folder):
     of_rows = run_command(f"thresholds {SAME_ROWS} --precision 0.8 --out of_rows.json")
     assert of_run == of_rows
     assert of_run[0].startswith("Threshold ")
-    assert (folder / "of_run.json").read_text().replace("my.run", "rows.csv") == (folder / "of_rows.json").read_text()
+    assert_same_but_for_the_run(folder, "rows.csv")
 
 
 def test_a_map_of_a_run_scores_the_next_run(folder):
@@ -195,7 +286,7 @@ def test_grades_of_a_run_have_thresholds_at_each_border_and_a_map(folder):
         "thresholds --predictions grades.csv --score score --group query --precision 0.6 --out of_rows.json"
     )
     assert of_run == of_rows
-    assert (folder / "of_run.json").read_text().replace("my.run", "grades.csv") == (folder / "of_rows.json").read_text()
+    assert_same_but_for_the_run(folder, "grades.csv")
     run_command("fit --run my.run --qrels qrels.txt --out graded.json")
     run_command("report --run my.run --qrels qrels.txt --out graded.html")
     assert (folder / "graded.html").exists()

@@ -367,6 +367,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "rows": ("wide", {}, {"rows": 9}),
         "out": ("wide", {}, {"out": "elsewhere.csv"}),
         "seed": ("wide", {}, {"seed": 2}),
+        "run": ("run", RUN_OPTIONS, {"run": "other.run"}),
         "label": ("judge", {}, {"label": "truth"}),
     },
     "evaluate": {

@@ -6,6 +6,7 @@ import pytest
 
 from relmap import InputError
 from relmap.io.column_layout import DEFAULT_READING, Reading
+from relmap.io.files import open_predictions
 from relmap.maps.score import ignore_progress
 from relmap.routing.label import LabelSample, sample_rows_to_label, sample_systematically, sampling_probabilities
 from tests import maps
@@ -38,9 +39,9 @@ def test_a_sample_is_described_with_the_precision_of_its_estimates():
         "If the map holds, their labels estimate the accuracy of all rows to ±2.4 percentage points (a uniform sample "
         "of this size: ±1.2); if rows come in groups, the error is larger. To halve the error, label four times as "
         "many rows.",
-        "Fill in the column truth. Hide pred, conf from the person who labels. `fit`, `evaluate` and `thresholds` "
-        "weight each row by its inverse_probability. To estimate the accuracy of all rows, evaluate with --unlabelled "
-        "and the file that these rows were sampled from.",
+        "Fill in the column truth. Hide pred, conf from the person who labels. `fit`, `evaluate` and `thresholds` of a "
+        "map weight each row by its inverse_probability; thresholds on a score refuse such rows. To estimate the "
+        "accuracy of all rows, evaluate with --unlabelled and the file that these rows were sampled from.",
     ]
 
 
@@ -123,7 +124,7 @@ def make_confidences() -> pl.DataFrame:
 
 def draw(path, out, document=CONFIDENCE_MAP, reading: Reading = DEFAULT_READING, **options: object) -> LabelSample:
     values = {"rows": 5, "seed": 3, "progress": ignore_progress} | options
-    return sample_rows_to_label(document, path, out, reading=reading, **values)
+    return sample_rows_to_label(document, open_predictions(path, reading), out, **values)
 
 
 def test_sampled_rows_are_written_in_their_order_with_an_empty_label_and_their_weight(tmp_path):
