@@ -338,12 +338,12 @@ def map_file(project, first_run) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(map_fit, "DEFAULTS", settings_of_library(load_params(project / "params.yaml")))
         options = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
-        rerank.fit(project / "validation.parquet", project / "map.json", **options)
+        rerank.fit(predictions=project / "validation.parquet", out=project / "map.json", **options)
     return project / "map.json"
 
 
 def test_map_of_the_same_predictions_agrees_with_the_pipeline(project, map_file):
-    rerank.apply(map_file, project / "test.parquet", project / "scored.parquet")
+    rerank.apply(map_file, predictions=project / "test.parquet", out=project / "scored.parquet")
     scored = pl.read_parquet(project / "scored.parquet")
     pipeline = pl.read_parquet(project / "data/runs/wands/scores.parquet").filter(calibrator="ts", seed=2)
     for column in ("decision", "confidence", "reliability"):

@@ -77,7 +77,7 @@ def report_path(request, tmp_path_factory) -> Iterator[Path]:
     """
     if request.param == "rerank":
         rows = maps.write_frame(maps.make_predictions(900), tmp_path_factory.mktemp("rerank") / "judged.parquet")
-        rerank.report(rows, rows.with_name(PAGE), group="group")
+        rerank.report(predictions=rows, out=rows.with_name(PAGE), group="group")
         yield rows.with_name(PAGE)
         return
     first = [

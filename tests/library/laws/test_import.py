@@ -25,7 +25,8 @@ from importlib import import_module
 from pkgutil import walk_packages
 import relmap
 for module in walk_packages(relmap.__path__, "relmap."):
-    if module.name not in ("relmap.__main__", "relmap.projection.mrp_adam"):  # the latter needs torch
+    # the last two need torch
+    if module.name not in ("relmap.__main__", "relmap.projection.mrp_adam", "relmap.projection.surface_torch"):
         import_module(module.name)
 """
 READ_STATE = """
