@@ -11,6 +11,7 @@ NEED_TORCH = [
     "projection/test_mrp.py",
     "projection/test_mrp_exact.py",
     "projection/test_surface.py",
+    "projection/test_surface_torch.py",
 ]
 collect_ignore = [] if HAS_TORCH else NEED_TORCH
 
