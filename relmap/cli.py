@@ -821,9 +821,7 @@ def _score_thresholds(
             rows.score,
             rows.grade == 1,
             groups=rows.groups,
-            precision=targets["precision"],
-            recall=targets["recall"],
-            npv=targets["npv"],
+            **targets,
             confidence_level=confidence_level,
             seed=seed,
         )
@@ -833,9 +831,7 @@ def _score_thresholds(
             rows.grade,
             rows.names,
             groups=rows.groups,
-            precision=targets["precision"],
-            recall=targets["recall"],
-            npv=targets["npv"],
+            **targets,
             confidence_level=confidence_level,
             seed=seed,
         )

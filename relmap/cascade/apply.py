@@ -140,7 +140,8 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
         [labels, pl.Series(ADDED_COLUMNS[1], reliability), pl.Series(ADDED_COLUMNS[2], route, pl.String)]
     )
     is_used = route == USE
-    waiting = {name: int((route == name).sum()) for name in [*names, PERSON] if (route == name).any()}
+    counts = {name: int((route == name).sum()) for name in [*names, PERSON]}
+    waiting = {name: count for name, count in counts.items() if count}
     expected_correct = float(reliability[is_used].sum())
     in_the_end = None
     if set(waiting) == {PERSON}:

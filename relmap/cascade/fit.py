@@ -113,7 +113,9 @@ def fit_cascade(
         costs=step_costs,
         seed=settings.seed,
     )
-    scores = {asked: [expit(fitted[asked[: k + 1]].logit) for k in range(len(asked))] for asked in fitted}
+    scores = {}
+    for asked in fitted:
+        scores[asked] = [expit(fitted[asked[: k + 1]].logit) for k in range(len(asked))]
     plans = pool.list_plans(scores)
     choice = _choose(plans, settings)
     alternatives = {
@@ -497,7 +499,10 @@ def _other_scores(
             for name, model in read.items()
         }
     for name, of_model in columns.items():
-        yield name, {models: [of_model[model] for model in models] for models in _choices_of_models(list(read))}
+        scores = {}
+        for models in _choices_of_models(list(read)):
+            scores[models] = [of_model[model] for model in models]
+        yield name, scores
 
 
 def _policy_json(policy: Policy, plans: Sequence[Plan]) -> dict[str, object]:
@@ -561,7 +566,8 @@ def _describe(
         f"final decisions are correct, if new {unit} are independent and like these. On the {len(tests.score):,} rows "
         f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
     ]
-    unused = [name for name in max((each.models for each in plans), key=len) if name not in plan.models]
+    all_models = max((each.models for each in plans), key=len)
+    unused = [name for name in all_models if name not in plan.models]
     if unused and plan.models:
         lines.append(f"Not asked, because this is cheaper without: {join_names(unused)}.")
     if plan.costs.person is not None:

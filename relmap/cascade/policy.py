@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -170,25 +171,36 @@ def find_frontier(plans: Sequence[Plan]) -> list[Policy]:
     Returns:
         At most `MAX_TESTED` policies, measured on the rows for candidates, the most accurate and expensive first.
     """
-    policies: list[Policy] = []
-    for number, plan in enumerate(plans):
-        policies += _frontier_of_plan(number, plan)
-    cost = np.array([policy.cost for policy in policies])
-    accuracy = np.array([policy.accuracy for policy in policies])
-    on_frontier = [policies[index] for index in _undominated(cost, accuracy)]
+    scanned = [_scan_plan(plan) for plan in plans]
+    origins = [(number, thresholds) for number, scan in enumerate(scanned) for thresholds in scan.thresholds]
+    cost = np.concatenate([scan.cost for scan in scanned])
+    accuracy = np.concatenate([scan.accuracy for scan in scanned])
+    on_frontier = _undominated(cost, accuracy)
     if len(on_frontier) > MAX_TESTED:
-        chosen = np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)
-        on_frontier = [on_frontier[index] for index in chosen]
-    return on_frontier
+        on_frontier = on_frontier[np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)]
+    policies = []
+    for index in on_frontier:
+        number, thresholds = origins[index]
+        policies.append(measure_policy(thresholds, plans[number].candidates, plans[number].costs, number))
+    return policies
 
 
-def _frontier_of_plan(number: int, plan: Plan) -> list[Policy]:
-    """Return the policies of one plan that none of its other policies beats, the most accurate first."""
+class _Scan(NamedTuple):
+    """Thresholds of one plan that none of its others beats: P combinations, with their costs and accuracies."""
+
+    thresholds: list[tuple[float, ...]]
+    cost: np.ndarray
+    accuracy: np.ndarray
+
+
+def _scan_plan(plan: Plan) -> _Scan:
+    """Try combinations of thresholds on the rows for candidates."""
     rows = plan.candidates
     costs = plan.costs
     n_thresholds = len(costs.cumulative) - 1
     if n_thresholds == 0:
-        return [measure_policy((), rows, costs, number)]
+        only = measure_policy((), rows, costs)
+        return _Scan([()], np.array([only.cost]), np.array([only.accuracy]))
     n_values = max(2, int(MAX_CANDIDATES ** (1 / n_thresholds)))
     values = [_candidate_thresholds(rows.score[:, model], n_values) for model in range(n_thresholds)]
     last_step = _LastStep.from_rows(rows, costs, values[-1])
@@ -196,7 +208,8 @@ def _frontier_of_plan(number: int, plan: Plan) -> list[Policy]:
     cost = np.array([costs_of_first for costs_of_first, _ in scanned]).ravel()
     accuracy = np.array([accuracies for _, accuracies in scanned]).ravel()
     combinations = list(product(*values))
-    return [measure_policy(combinations[index], rows, costs, number) for index in _undominated(cost, accuracy)]
+    kept = _undominated(cost, accuracy)
+    return _Scan([combinations[index] for index in kept], cost[kept], accuracy[kept])
 
 
 def _undominated(cost: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
