@@ -687,6 +687,8 @@ def remove_invisible(text: str) -> str:
     Returns:
         The other characters.
     """
+    if text.isascii() and text.isprintable():  # nearly every text, decided in a hundredth of the time
+        return text
     return "".join(
         character for character in text if character.isspace() or unicodedata.category(character) not in ("Cc", "Cf")
     )

@@ -26,6 +26,7 @@ NAMES_OF_VALUE = {  # text -> names of labels that it means, in this order, wher
     "1": ("true", "yes"),
     "0": ("false", "no"),
 }
+PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 MISSING_TEXTS = {  # how programs write a missing value, in lower case
     *("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "none", "<none>", "null", "<null>", "nil", "\\n"),
     *("1.#qnan", "-1.#ind", "n.a.", "(null)", "[null]", "pd.na"),
@@ -613,8 +614,10 @@ def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl
     if label.dtype not in (pl.String, pl.Categorical, pl.Enum):
         return missing
     text = label.cast(pl.String)
-    named = {normalize_name(name) for name in names or ()}
-    texts = [value for value in text.unique().drop_nulls() if normalize_name(value) in MISSING_TEXTS - named]
+    missing_texts = MISSING_TEXTS - {normalize_name(name) for name in names or ()}
+    values = text.unique().drop_nulls()
+    no_numbers = values.filter(~values.str.contains(PLAIN_NUMBER))  # a column of numbers has as many texts as rows
+    texts = [value for value in no_numbers if normalize_name(value) in missing_texts]
     return missing | text.is_in(texts).fill_null(False)
 
 
@@ -785,9 +788,8 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
         rows.reject_missing(column)
-        number_of_text = {
-            text: repr(words[normalize_name(text)]) for text in column.unique() if normalize_name(text) in words
-        }
+        texts = column.unique() if words else []
+        number_of_text = {text: repr(words[normalize_name(text)]) for text in texts if normalize_name(text) in words}
         is_word = column.is_in([*number_of_text]).to_numpy()
         text = column.str.strip_chars().str.to_lowercase()
         is_percent = (is_percent | text.str.ends_with("%").to_numpy()) & ~is_word
@@ -898,7 +900,7 @@ def _advise_words(text: pl.Series, given: str | None) -> str:
     Returns:
         The advice.
     """
-    words = sorted(word for word in text.unique() if re.fullmatch(r"[^\W\d][^,=]*", word))
+    words = sorted(text.filter(text.str.contains(r"^[^\W\d][^,=]*$")).unique())
     if not words:
         return ""
     pairs = ",".join([*([given] if given else []), *(f"{word}=?" for word in words[:MAX_LISTED_NAMES])])
