@@ -8,7 +8,7 @@ on the judges of FOLDER (`llm_judges_many/judges.parquet`), on one year, and mea
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -27,6 +27,8 @@ MEASURED_CODE = ("relmap/cascade", "benchmarks/cascade.py")
 YEARS = (2019, 2020)
 POPULATION = 100_000
 GROUP_ROWS = 10
+MODELS = ("cheap", "strong")
+STEPS_OF_PLANS: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), ())  # in the last one, a person decides every row
 COSTS = Costs(models=(1.0, 10.0), person=100.0)
 REAL_COSTS = {"cheap": 1.0, "strong": 10.0, "person": 100.0}
 JUDGES = ("llama_four", "llama_sum", "llama_then", "flan_sum", "flan_then")
@@ -106,13 +108,12 @@ def measure_cell(cell: Cell, draws: int) -> dict[str, object]:
         rows = simulate_models(cell.rows, has_groups=cell.has_groups, distortion=cell.distortion, seed=1000 + draw)
         half = cell.rows // 2
         groups = RowGroups.from_names(np.arange(half) // GROUP_ROWS, draw) if cell.has_groups else None
-        candidates = CascadeRows(rows.score[:half], rows.correct[:half])
-        tests = CascadeRows(rows.score[half : 2 * half], rows.correct[half : 2 * half], groups)
-        plan = Plan(("cheap", "strong"), COSTS, candidates, tests)
-        chosen = choose_policy([plan], target=cell.target).chosen
+        plans = [_plan_of(steps, rows, half, groups) for steps in STEPS_OF_PLANS]
+        chosen = choose_policy(plans, target=cell.target).chosen
         if chosen is None:
             continue
-        on_population = measure_policy(chosen.thresholds, population, COSTS)
+        steps = STEPS_OF_PLANS[chosen.plan]
+        on_population = measure_policy(chosen.thresholds, _keep_steps(population, steps), plans[chosen.plan].costs)
         missed += on_population.accuracy < cell.target
         costs.append(on_population.cost)
     return {
@@ -124,6 +125,19 @@ def measure_cell(cell: Cell, draws: int) -> dict[str, object]:
         "missed": missed / draws,
         "mean cost": float(np.mean(costs)) if costs else None,
     }
+
+
+def _plan_of(steps: tuple[int, ...], rows: CascadeRows, half: int, groups: RowGroups | None) -> Plan:
+    kept = _keep_steps(rows, steps)
+    costs = replace(COSTS, models=tuple(COSTS.models[step] for step in steps))
+    candidates = CascadeRows(kept.score[:half], kept.correct[:half])
+    tests = CascadeRows(kept.score[half : 2 * half], kept.correct[half : 2 * half], groups)
+    return Plan(tuple(MODELS[step] for step in steps), costs, candidates, tests)
+
+
+def _keep_steps(rows: CascadeRows, steps: tuple[int, ...]) -> CascadeRows:
+    """Keep the models of some steps, and the person, who comes last."""
+    return CascadeRows(rows.score[:, list(steps)], rows.correct[:, [*steps, -1]])
 
 
 def measure_judges(judges: pl.DataFrame, fit_year: int) -> Iterator[dict[str, object]]:
