@@ -615,9 +615,8 @@ def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl
         return missing
     text = label.cast(pl.String)
     missing_texts = MISSING_TEXTS - {normalize_name(name) for name in names or ()}
-    values = text.unique().drop_nulls()
-    no_numbers = values.filter(~values.str.contains(PLAIN_NUMBER))  # a column of numbers has as many texts as rows
-    texts = [value for value in no_numbers if normalize_name(value) in missing_texts]
+    no_numbers = text.filter(~text.str.contains(PLAIN_NUMBER))  # numbers can be as many texts as there are rows
+    texts = [value for value in no_numbers.unique() if normalize_name(value) in missing_texts]
     return missing | text.is_in(texts).fill_null(False)
 
 
