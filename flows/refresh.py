@@ -29,6 +29,7 @@ from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command
 from tasks.records import store
+from tasks.records.durations import KINDS, Duration, read_duration
 from tasks.records.errors import RunFailed
 from tasks.results.values import display_name
 from tasks.settings.dataset_params import DatasetParams
@@ -279,12 +280,16 @@ def show_stages(run: Refresh, targets: list[str]) -> None:
     """
     rows = []
     stages_by_outcome = defaultdict(list)
+    durations = {}
     for stage in stage_names():
         if targets and stage not in run.outcomes:
             continue
         outcome = run.outcomes.get(stage, "did not run" if stage in run.reasons else "up to date")
         reason = "" if outcome == "up to date" else run.reasons.get(stage, "an earlier stage of it ran or failed")
-        rows.append({"stage": stage, "what": outcome, "why": reason})
+        duration = read_duration(stage) if outcome == "ran" else None
+        rows.append({"stage": stage, "what": outcome, "why": reason, "seconds": duration and duration.seconds})
+        if duration:
+            durations[stage] = duration
         stages_by_outcome[outcome, reason].append(stage)
     create_table_artifact(rows, key="refresh-stages", description="Outcome of each stage, and why it ran.")
     for (outcome, reason), stages in stages_by_outcome.items():
@@ -292,6 +297,28 @@ def show_stages(run: Refresh, targets: list[str]) -> None:
             report_message(f"{', '.join(stages)} {outcome}: {reason}")
     up_to_date = stages_by_outcome["up to date", ""]
     report_message(f"{len(up_to_date) or 'none'} of {len(rows)} stages were up to date")
+    if durations:
+        show_durations(durations)
+
+
+def show_durations(durations: Mapping[str, Duration]) -> None:
+    """Print how long each stage took and what it did in that time, and show an artifact.
+
+    Args:
+        durations: Stage that ran -> its duration.
+    """
+    columns = ["stage", "seconds", *KINDS]
+    rows = {stage: [duration.seconds, *duration.kinds.values()] for stage, duration in durations.items()}
+    rows["sum"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    table = Table(*columns, title="Seconds of each stage, and of the work in it (work at the same time is added)")
+    for stage, seconds in rows.items():
+        table.add_row(stage, *(f"{value:.1f}" for value in seconds))
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    create_table_artifact(
+        [dict(zip(columns, [stage, *seconds], strict=True)) for stage, seconds in rows.items()],
+        key="refresh-durations",
+        description="Seconds of each stage, and of the work in it.",
+    )
 
 
 def show_failed_gates(datasets: list[str]) -> None:

@@ -28,6 +28,7 @@ from tasks.measure import bootstrap_intervals, compare_calibrators, measure, mea
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
+from tasks.records.durations import measured
 from tasks.records.store import Base
 from tasks.results.measurements import FITTED_PER_MEMBER, average_members
 from tasks.results.values import SeedResults, display_name
@@ -405,10 +406,12 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
     is_exploration = bool(seeds or calibrators)
     with hold_run_lock():
         params = select_params(dataset, calibrators)
-        base = store.read_base(dataset)
+        with measured("read"):
+            base = store.read_base(dataset)
+            members = store.read_members(dataset)
         experiment = Experiment(
             base=base,
-            members=store.read_members(dataset),
+            members=members,
             params=params,
             seeds=seeds or params.seeds,
             device=select_device(os.environ.get("MRP_DEVICE"), setting="MRP_DEVICE"),

@@ -17,6 +17,7 @@ from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.io.hashing import sha256_of_arrays
 from relmap.projection import rows as splits
 from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
+from tasks.records.durations import measured
 from tasks.results.values import CalibratorFit
 
 # gzip has a checksum, so a damaged file is an error, and the fit is repeated. Without a checksum, a damaged pickle may
@@ -77,6 +78,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     persist_result=True,
     result_serializer=SERIALIZER,
 )
+@measured("fit")
 def calibrate(
     parts: splits.ValidationRows,
     calibrator: str,

@@ -16,6 +16,7 @@ from relmap.io.atomic import temporary_path, write_json
 from relmap.io.hashing import sha256_of_file
 from tasks.datasets import base, find_declared_dataset
 from tasks.provenance import stage
+from tasks.records.durations import measured
 from tasks.records.store import raw_folder, read_json
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import load_params
@@ -23,6 +24,7 @@ from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, resolve_revision
 
 
+@measured("read")
 def main(name: str) -> str | None:
     """Download, simulate or copy the raw files of a data set, and write `source.json` next to them.
 

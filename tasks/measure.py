@@ -17,6 +17,7 @@ from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, select_validation_rows
 from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.settings import MetricParams
+from tasks.records.durations import measured
 from tasks.records.store import Base, base_folder, read_base
 from tasks.results.intervals import bootstrap_rows
 from tasks.results.measurements import (
@@ -64,6 +65,7 @@ class _Refit(NamedTuple):
 
 
 @task(task_run_name="measure/{results.seed}")
+@measured("measure")
 def measure(
     results: SeedResults,
     labels: np.ndarray,
@@ -110,6 +112,7 @@ def measure(
 
 
 @task
+@measured("measure")
 def bootstrap_intervals(
     results: list[SeedResults],
     metrics: list[pl.DataFrame],
@@ -137,6 +140,7 @@ def bootstrap_intervals(
 
 
 @task(task_run_name="compare calibrators/{parts.seed}", tags=["gpu"])
+@measured("measure")
 def compare_calibrators(
     fits: list[CalibratorFit],
     fits_on_both_parts: list[CalibratorFit],
@@ -193,6 +197,7 @@ def compare_calibrators(
 
 
 @task(task_run_name="measure alternatives/{parts.seed}", tags=["gpu"])
+@measured("measure")
 def measure_alternatives(
     results: SeedResults,
     fits: list[CalibratorFit],

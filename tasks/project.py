@@ -10,11 +10,13 @@ from relmap.projection.mrp import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, ValidationRows, measure_optimality_gap
 from relmap.projection.simplex import project_simplex
+from tasks.records.durations import measured
 from tasks.results.values import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
 
 
 @task(task_run_name="project/{parts.seed}", tags=["gpu"])
+@measured("fit")
 def project(
     fits: list[CalibratorFit], parts: ValidationRows, test: ProtocolDecisions, params: Params, device: str
 ) -> SeedResults:

@@ -18,6 +18,7 @@ from tasks.figures.overview import overview_picture
 from tasks.page import page
 from tasks.provenance import checkout, dvc_stages, versions
 from tasks.records import store
+from tasks.records.durations import measured
 from tasks.records.store import REPORT, read_json, read_parquet
 from tasks.results.comparison import compare_dataset, describe_change
 from tasks.results.values import FAILED, display_name
@@ -32,6 +33,7 @@ DatasetFigures = list[tuple[Results, list[DrawnFigure]]]  # results of each data
 
 
 @task
+@measured("read")
 def load_runs(params: Params, missing: list[str]) -> Runs:
     """Load the results of all data sets.
 
@@ -62,6 +64,7 @@ def load_runs(params: Params, missing: list[str]) -> Runs:
 
 
 @task(task_run_name="{name}")
+@measured("write")
 def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI.
 
@@ -90,6 +93,7 @@ def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
 
 
 @task(task_run_name="draw/{dataset}")
+@measured("write")
 def draw_figures(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     """Draw the figures of one data set.
 
@@ -134,6 +138,7 @@ def mark_simulated(figures: Sequence[DrawnFigure], all_results: Sequence[Results
 
 
 @task
+@measured("write")
 def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the data of each figure as CSV, for all data sets together, and the page template of `dvc plots`.
 
@@ -152,6 +157,7 @@ def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> Non
 
 
 @task
+@measured("write")
 def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the three figures of the paper from this run as SVG and PDF, and their captions.
 
@@ -170,6 +176,7 @@ def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) 
 
 
 @task
+@measured("write")
 def write_page(
     runs: Runs,
     tables: dict[str, pl.DataFrame],

@@ -21,6 +21,7 @@ from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import Predictor, fit_predictor
 from tasks.provenance.stage import run_dataset_stage
 from tasks.records import store
+from tasks.records.durations import measured
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import TrainParams, load_params
@@ -57,7 +58,8 @@ def main(name: str) -> None:
     params = load_params()
     entry = params.dataset(name)
     dataset = find_dataset(name, entry.reader, entry.options)
-    released = dataset.read(store.raw_folder(name))
+    with measured("read"):
+        released = dataset.read(store.raw_folder(name))
     contract_record = _check_released_files(name, dataset, entry, released.pairs)
     pairs, drawn_splits = _draw_missing_splits(released.pairs, dataset, entry)
     choice = choose_predictor(dataset, entry, params.train)
@@ -66,8 +68,10 @@ def main(name: str) -> None:
         decisions = _write_saved_logits(name, released.members)
     else:
         pairs_by_split = _split_pairs(pairs, name, SPLITS)
-        decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
-    atomic.write_atomically(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
+        with measured("train"):
+            decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
+    with measured("write"):
+        atomic.write_atomically(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
     if contract_record is not None:
         atomic.write_json(store.base_folder(name) / "contract.json", contract_record)
     download_index = store.read_json(store.raw_folder(name) / INDEX)

@@ -12,11 +12,13 @@ from prefect import task
 from relmap.decisions import decide
 from tasks.expectations.invariants import CheckedRun, check_unchanged
 from tasks.expectations.pairs import check_pairs
+from tasks.records.durations import measured
 from tasks.records.store import base_folder, read_base, read_parquet
 from tasks.results.values import CalibratorFit, SeedResults
 
 
 @task(task_run_name="check_inputs/{dataset}")
+@measured("check")
 def check_inputs(dataset: str) -> dict[str, Any]:
     """Check the labelled pairs of all splits of a data set.
 
@@ -41,6 +43,7 @@ def check_inputs(dataset: str) -> dict[str, Any]:
 
 
 @task(task_run_name="check_invariants/{results.seed}")
+@measured("check")
 def check_invariants(results: SeedResults, fits: list[CalibratorFit], dataset: str, ece_bins: int) -> SeedResults:
     """Check that the projection left decisions, probabilities, accuracy and ECE unchanged.
 

@@ -16,6 +16,7 @@ from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.mrp import Curves
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.versions import library_versions
+from tasks.records.durations import measured
 from tasks.records.store import Base, base_folder, read_json, read_parquet
 from tasks.results.comparison import describe_comparison, summarize_datasets
 from tasks.results.values import ProjectedDecisions, SeedResults, display_name
@@ -180,6 +181,7 @@ def _list_curves(lattice: Curves, labels: tuple[str, ...]) -> list[dict[str, Any
 
 
 @task(task_run_name="write/{base.name}")
+@measured("write")
 def write_runs(
     base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
 ) -> pl.DataFrame:
@@ -226,6 +228,7 @@ def write_runs(
 
 
 @task(task_run_name="show/{base.name}")
+@measured("write")
 def show_metrics(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     """Show a table that compares confidence and MRP, and a link to the files, in the Prefect UI.
 
@@ -257,6 +260,7 @@ def show_metrics(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
 
 
 @task(task_run_name="compare/{base.name}")
+@measured("write")
 def compare(base: Base, params: Params, folder: Path, metrics_path: Path | None) -> list[str]:
     """Compare reliability and confidence for one data set.
 

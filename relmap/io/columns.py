@@ -787,7 +787,7 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
         rows.reject_missing(column)
-        texts = column.unique() if words else []
+        texts = column.unique() if words else column.clear()
         number_of_text = {text: repr(words[normalize_name(text)]) for text in texts if normalize_name(text) in words}
         is_word = column.is_in([*number_of_text]).to_numpy()
         text = column.str.strip_chars().str.to_lowercase()

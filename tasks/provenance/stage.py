@@ -16,6 +16,7 @@ from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import remove_path
 from tasks.provenance.dvc_stages import DvcStage, read_dvc_stage
 from tasks.provenance.lock import hold_lock
+from tasks.records.durations import record_duration
 from tasks.records.errors import RunFailed
 from tasks.settings.params import load_params
 
@@ -27,7 +28,7 @@ State = dict[str, object]  # file or parameter -> what tells that it changed
 
 @contextmanager
 def run_stage(name: str) -> Iterator[None]:
-    """Run a stage inside a `with` block: hold its lock, and check that its inputs did not change.
+    """Run a stage inside a `with` block: hold its lock, check that its inputs did not change, record its duration.
 
     The lock is needed because DVC ignores the lock of a process that was killed, whose stage may still be running.
 
@@ -43,7 +44,7 @@ def run_stage(name: str) -> Iterator[None]:
     """
     # Code is looked at before the process waits for the lock, since Python has imported it already.
     code = _file_states(read_dvc_stage(name).code)
-    with hold_lock(name):
+    with record_duration(name), hold_lock(name):
         stage = read_dvc_stage(name)
         _remove_outputs(stage)
         before = code | _input_states(stage)

@@ -20,6 +20,7 @@ from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import decide
 from relmap.maps import fit as map_fit
+from tasks.records.durations import KINDS
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
@@ -120,6 +121,9 @@ def test_refresh_summary_lists_reasons_sources_and_report(first_run, project):
     expected = ("wands (simulated)", str(project / "data/report"), "ran: it is not in dvc.lock")
     assert all(text in first_run.replace("\n", "") for text in expected), first_run
     assert not re.search("git add|dvc push|skipping|lock file", first_run)
+    seconds = read_json(project / "data/.state/durations/reliability@wands.json")
+    assert all(seconds["kinds"][kind] > 0 for kind in KINDS if kind != "train")
+    assert "reliability@wands" in first_run.partition("Seconds of each stage")[2]
 
 
 def test_main_table_has_every_data_set_and_mrp_lowers_the_log_loss(project):

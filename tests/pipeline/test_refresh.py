@@ -12,7 +12,9 @@ from prefect.client.schemas.objects import StateType
 from prefect.logging import disable_run_logger
 
 from flows import run_dvc
+from relmap.io import atomic
 from tasks.provenance.dvc_stages import stage_names
+from tasks.records.durations import FOLDER, KINDS
 from tasks.records.errors import RunFailed
 from tasks.settings.params import load_params
 from tests.project_copy import ROOT
@@ -171,5 +173,24 @@ def test_the_outcome_and_the_reason_of_each_stage_are_shown(monkeypatch, capsys,
     assert shown["reliability@wands"][0] == "failed"
     assert shown["download@wands"] == shown["download@scidocs"] == ("up to date", "")
     assert f"{len(rows) - 3} of {len(rows)} stages were up to date" in capsys.readouterr().out
-    refresh.show_stages(run, ["reliability@wands"])
+    refresh.show_stages(run, ["reliability@wands"])  # without records of durations, no table of them
     assert {row["stage"] for row in tables[1]} == {"download@wands", "train@wands", "reliability@wands"}
+
+
+def test_the_seconds_of_stages_that_ran_are_shown_with_their_sum(monkeypatch, capsys, tmp_path):
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    tables = {}
+    monkeypatch.setattr(refresh, "create_table_artifact", lambda rows, key, **_: tables.update({key: rows}))
+    for stage, seconds in {"download@wands": 99.0, "train@wands": 2.0, "reliability@wands": 3.5}.items():
+        kinds = {kind: float(number) for number, kind in enumerate(KINDS)}
+        atomic.write_json(FOLDER / f"{stage}.json", {"seconds": seconds, "kinds": kinds})
+    run = refresh.Refresh(0, {})
+    run.outcomes = {"download@wands": "up to date", "train@wands": "ran", "reliability@wands": "ran"}
+    refresh.show_stages(run, [])
+    rows = {row["stage"]: row for row in tables["refresh-durations"]}
+    assert [*rows] == ["train@wands", "reliability@wands", "sum"]  # that of a stage that did not run is an old one
+    assert (rows["sum"]["seconds"], rows["sum"]["write"]) == (5.5, 12)
+    assert {row["stage"]: row["seconds"] for row in tables["refresh-stages"]}["train@wands"] == 2
+    assert "reliability@wands" in capsys.readouterr().out

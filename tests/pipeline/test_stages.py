@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tasks.provenance import stage
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.stage import _time_limit, run_command, run_dataset_stage, run_stage
+from tasks.records.durations import KINDS, measured, read_duration
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tests.tiny_project import ROOT, complete_stage, create_project, edit_params, write_outputs
@@ -38,6 +40,27 @@ def _project(tmp_path, monkeypatch):
 
 def raise_error(error: BaseException) -> None:
     raise error
+
+
+def test_the_duration_of_a_stage_that_ended_well_is_recorded_by_kind():
+    with pytest.raises(RunFailed), run_stage(NAME):
+        raise_error(RunFailed("no"))
+    assert read_duration(NAME) is None
+
+    @measured("train")
+    def train() -> None:
+        time.sleep(0.05)
+
+    with run_stage(NAME):
+        train()
+        with measured("write"):
+            write_outputs(NAME)
+    duration = read_duration(NAME)
+    assert duration is not None
+    assert [*duration.kinds] == list(KINDS)
+    assert duration.kinds["train"] >= 0.05
+    assert duration.kinds["fit"] == 0
+    assert duration.kinds["start"] + duration.kinds["train"] + duration.kinds["write"] <= duration.seconds
 
 
 def write_outputs_and_call(action: Callable[[], object]) -> None:

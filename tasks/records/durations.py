@@ -1,0 +1,89 @@
+"""Where the time of a stage goes, by kind of work. Kept beside the results, which are the same in every run."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import NamedTuple
+
+import psutil
+
+from relmap.errors import InputError
+from relmap.io import atomic
+from tasks.records import store
+
+KINDS = ("start", "read", "train", "fit", "check", "measure", "write")
+FOLDER = store.STATE / "durations"
+
+
+class Duration(NamedTuple):
+    """Duration of a stage.
+
+    Attributes:
+        seconds: Seconds from the start of the process to its end.
+        kinds: Kind of work -> seconds, in the order of KINDS.
+    """
+
+    seconds: float
+    kinds: dict[str, float]
+
+
+_seconds: dict[str, float] = defaultdict(float)  # of this process
+_lock = Lock()
+
+
+@contextmanager
+def measured(kind: str) -> Iterator[None]:
+    """Add the duration of a block, or of each call of a decorated function, to a kind of work.
+
+    Tasks that run at the same time are added, so the sum over kinds can exceed the duration of the stage.
+
+    Args:
+        kind: One of KINDS.
+
+    Yields:
+        Nothing.
+    """
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        duration = time.perf_counter() - start
+        with _lock:
+            _seconds[kind] += duration
+
+
+@contextmanager
+def record_duration(stage: str) -> Iterator[None]:
+    """Write how long a stage took, from the start of this process to the end of the block, if it succeeds.
+
+    Args:
+        stage: Name of the stage in DVC.
+
+    Yields:
+        Nothing.
+    """
+    created = psutil.Process(os.getpid()).create_time()
+    _seconds.clear()
+    _seconds["start"] = time.time() - created  # Python, imports and the look at the code
+    yield
+    duration = Duration(time.time() - created, {kind: _seconds[kind] for kind in KINDS})
+    atomic.write_json(FOLDER / f"{stage}.json", duration._asdict())
+
+
+def read_duration(stage: str) -> Duration | None:
+    """Read how long the last successful run of a stage took.
+
+    Args:
+        stage: Name of the stage in DVC.
+
+    Returns:
+        The duration; None if there is no record.
+    """
+    try:
+        record = store.read_json(FOLDER / f"{stage}.json")
+    except InputError:  # missing or damaged
+        return None
+    return Duration(**record)
