@@ -18,7 +18,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
-from flows import run_dvc
+from flows import dvc_process
 from flows.engine import hold_run_lock, mark_crashed_runs, report_message, server_environment, start_progress
 from flows.server import ensure_server
 from relmap.errors import InputError
@@ -65,10 +65,10 @@ class Refresh:
         self.outcomes: dict[str, str] = {}
         self.stopped = False
         self._lock = lock
-        self._processes: list[run_dvc.Process] = []
+        self._processes: list[dvc_process.Process] = []
         self._starting = Lock()
 
-    def start(self, arguments: Sequence[str]) -> run_dvc.Process:
+    def start(self, arguments: Sequence[str]) -> dvc_process.Process:
         """Start `dvc repro`.
 
         Args:
@@ -83,13 +83,13 @@ class Refresh:
         with self._starting:
             if self.stopped:
                 raise RunFailed("the refresh was stopped")
-            process = run_dvc.start_repro(arguments, server_environment(), self._lock)
+            process = dvc_process.start_repro(arguments, server_environment(), self._lock)
             self._processes.append(process)
             return process
 
-    def end(self, process: run_dvc.Process) -> None:
+    def end(self, process: dvc_process.Process) -> None:
         """End a process with its children."""
-        run_dvc.end_groups([process])
+        dvc_process.end_groups([process])
         assert process.stdout is not None
         process.stdout.close()
         self._processes.remove(process)  # its number may be used again
@@ -98,7 +98,7 @@ class Refresh:
         """End all processes, and start no other ones."""
         with self._starting:
             self.stopped = True
-        run_dvc.end_groups([*self._processes])
+        dvc_process.end_groups([*self._processes])
 
 
 @task(name="dvc repro", task_run_name="{name}")
@@ -120,29 +120,29 @@ def reproduce(name: str, arguments: list[str], run: Refresh) -> State[None]:
         for line in _output_lines(process):
             lines.append(line)
             logger.info("%s", line)
-            for stage in run_dvc.find_outcomes([line]):
+            for stage in dvc_process.find_outcomes([line]):
                 if stage in run.reasons:
                     logger.info("%s is not up to date: %s", stage, run.reasons[stage])
         status = process.wait()
     finally:
         run.end(process)
-    run.outcomes |= run_dvc.find_outcomes(lines)
+    run.outcomes |= dvc_process.find_outcomes(lines)
     if status == 0:
         return Completed(message=f"{name} is up to date")
     if run.stopped:
         return Cancelled(message=f"{name} was stopped together with the refresh")
-    failed_stage, reason = run_dvc.find_failure(lines)
+    failed_stage, reason = dvc_process.find_failure(lines)
     if failed_stage is not None:
         run.outcomes[failed_stage] = "failed"
     return Failed(message=f"{failed_stage or name}: {reason}")
 
 
-def _output_lines(process: run_dvc.Process) -> Iterator[str]:
+def _output_lines(process: dvc_process.Process) -> Iterator[str]:
     """Yield the lines of a process, and print those that concern the user."""
     assert process.stdout is not None
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
-        if line and not run_dvc.HINTS.match(line):
+        if line and not dvc_process.HINTS.match(line):
             print(line, flush=True)
         yield line
 
@@ -435,11 +435,11 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     params = check_configuration(targets or [])
     with hold_run_lock(), hold_lock("refresh", report=report_message) as lock:
         mark_crashed_runs()
-        run_dvc.repair_files()
-        run_dvc.keep_lock_copy()
+        dvc_process.repair_files()
+        dvc_process.keep_lock_copy()
         for record in store.failed_gates_file("").parent.glob("*.json"):  # of the last refresh
             record.unlink(missing_ok=True)
-        failures = run_and_show(Refresh(lock, run_dvc.read_status()), targets or [], force, params)
+        failures = run_and_show(Refresh(lock, dvc_process.read_status()), targets or [], force, params)
         failures += find_outdated_maps(params.watched)
     if failures:
         raise RunFailed("\n  ".join(["the refresh failed:", *failures]))

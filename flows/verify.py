@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from flows.run_dvc import query
+from flows.dvc_process import query
 from relmap.io.hashing import hash_file
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     Rows = ArrayLike | IntoDataFrame  # an array, or a frame of pandas, polars or Arrow
     Values = ArrayLike  # one value for each row: an array, a list, or a series of pandas or polars
 
-N_FOLDS = 5  # folds for the out-of-fold predictions of a classifier
+CLASSIFIER_FOLDS = 5  # folds for the out-of-fold predictions of a classifier
 ARRAY_KINDS = ("auto", *get_args(ArrayKind))
 INTEGER_NAME = "0|-?[1-9][0-9]{0,17}"  # at most 18 digits, so that it fits int64
 CLASSIFIER_NOT_SAVED = (
@@ -335,7 +335,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             raise InputError("ReliabilityMap requires y to be passed, but the target y is None; give the true labels")
         validate_data(self, X, skip_check_array=True)  # records the names and the number of the features
         groups = self._groups(X, groups)
-        folds = N_FOLDS if groups is None else StratifiedGroupKFold(N_FOLDS)
+        folds = CLASSIFIER_FOLDS if groups is None else StratifiedGroupKFold(CLASSIFIER_FOLDS)
         predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
         self.classifier_ = clone(self.classifier).fit(X, y)
         labels = self.classifier_.classes_

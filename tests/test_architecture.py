@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import relmap
-from flows import run_dvc
+from flows import dvc_process
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.hashing import imported_files, imported_modules
 from tests.project_copy import copy_project, shrink_params
@@ -251,23 +251,23 @@ def up_to_date(tmp_path_factory):
                 output = output if output.suffix else output / "file"  # noqa: PLW2901
                 output.parent.mkdir(parents=True, exist_ok=True)
                 output.write_text(name)
-        run_dvc.query("commit", "--force", "--quiet")
+        dvc_process.query("commit", "--force", "--quiet")
         yield folder
 
 
 def test_a_change_of_code_reruns_only_the_stages_that_it_concerns(up_to_date):
-    assert run_dvc.read_status() == {}
+    assert dvc_process.read_status() == {}
     for file, stages in RERUNS.items():
         path = up_to_date / file
         before = path.read_bytes() if path.exists() else b""
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(before + b"\n")
-        assert {stage.partition("@")[0] for stage in run_dvc.read_status()} == stages, file
+        assert {stage.partition("@")[0] for stage in dvc_process.read_status()} == stages, file
         path.write_bytes(before)
 
 
 def test_flows_contains_commands_and_shared_modules():
-    shared = {"__init__", "engine", "headers", "run_dvc"}
+    shared = {"__init__", "engine", "headers", "dvc_process"}
     assert shared < {file.stem for file in FLOWS}
     for file in FLOWS:
         text = (ROOT / file).read_text()

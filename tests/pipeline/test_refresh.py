@@ -11,7 +11,7 @@ import pytest
 from prefect.client.schemas.objects import StateType
 from prefect.logging import disable_run_logger
 
-from flows import run_dvc
+from flows import dvc_process
 from relmap.io import atomic
 from tasks.provenance.dvc_stages import stage_names
 from tasks.records.durations import FOLDER, KINDS
@@ -75,7 +75,7 @@ def start_program(program: str) -> subprocess.Popen[bytes]:
 
 def reproduce(monkeypatch: pytest.MonkeyPatch, program: str, run: object) -> object:
     """Run the task with a program in place of DVC, and return its state."""
-    monkeypatch.setattr(run_dvc, "start_repro", lambda *_: start_program(program))
+    monkeypatch.setattr(dvc_process, "start_repro", lambda *_: start_program(program))
     with disable_run_logger():
         return refresh.reproduce.fn("wands", ["reliability@wands"], run)
 

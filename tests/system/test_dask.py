@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows import run_dvc
+from flows import dvc_process
 from tests.project_copy import (
     ROOT,
     copy_project,
@@ -53,7 +53,7 @@ def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
     try:
         yield
     finally:
-        run_dvc.end_groups([process])
+        dvc_process.end_groups([process])
 
 
 @pytest.fixture(scope="module")

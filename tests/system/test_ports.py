@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from flows import run_dvc
+from flows import dvc_process
 from tests.project_copy import ROOT, copy_project, edit_params, shrink_params, start_module
 from tests.system.browser import wait_until
 from tests.system.served import run_server
@@ -121,7 +121,7 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
     try:
         yield psutil.Process(command.pid), log
     finally:
-        run_dvc.end_groups([command])
+        dvc_process.end_groups([command])
 
 
 @pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows import run_dvc
-from flows.run_dvc import BUSY_FILE, LOCK_COPY, LOCK_FILE, end_groups, find_failure, find_outcomes
+from flows import dvc_process
+from flows.dvc_process import BUSY_FILE, LOCK_COPY, LOCK_FILE, end_groups, find_failure, find_outcomes
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tests.project_copy import clean_environment
 
@@ -24,8 +24,8 @@ LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_dvc, "MAX_WRITE_SECONDS", 0.01)
-    monkeypatch.setattr(run_dvc, "SECONDS_BEFORE_KILL", 0.4)
+    monkeypatch.setattr(dvc_process, "MAX_WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(dvc_process, "SECONDS_BEFORE_KILL", 0.4)
     BUSY_FILE.parent.mkdir(parents=True)
 
 
@@ -82,11 +82,11 @@ def test_a_process_can_clean_up_after_sigterm():
 
 START_AND_HANG = """
 import subprocess, sys, time
-from flows import run_dvc
+from flows import dvc_process
 from tasks.provenance.lock import hold_lock
-run_dvc.sys.executable = sys.argv[1]
+dvc_process.sys.executable = sys.argv[1]
 with hold_lock("refresh") as lock:
-    print(run_dvc.start_repro([], {}, lock).pid, flush=True)
+    print(dvc_process.start_repro([], {}, lock).pid, flush=True)
     time.sleep(600)
 """
 
@@ -96,7 +96,7 @@ def test_the_lock_of_a_killed_refresh_is_held_until_its_dvc_has_ended(tmp_path):
     dvc.write_text("#!/bin/sh\nexec sleep 600\n")
     dvc.chmod(0o755)
     command = [sys.executable, "-c", START_AND_HANG, str(dvc)]
-    environment = clean_environment() | {"PYTHONPATH": str(Path(run_dvc.__file__).parents[1])}
+    environment = clean_environment() | {"PYTHONPATH": str(Path(dvc_process.__file__).parents[1])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as refresh:
         pid = int(refresh.stdout.readline())
         refresh.kill()
@@ -158,44 +158,44 @@ def project():
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     Path("params.yaml").write_text("size: 1\n")
     Path("in").write_text("1")
-    run_dvc.query("init", "-q", "--no-scm", "-f")
-    run_dvc.query("config", "core.site_cache_dir", str(Path(".dvc/tmp/site").absolute()))
+    dvc_process.query("init", "-q", "--no-scm", "-f")
+    dvc_process.query("config", "core.site_cache_dir", str(Path(".dvc/tmp/site").absolute()))
 
 
 @pytest.mark.usefixtures("project")
 def test_the_installed_dvc_prints_what_is_understood():
-    assert run_dvc.read_status() == {"good": "it is not in dvc.lock", "bad": "out deleted"}
+    assert dvc_process.read_status() == {"good": "it is not in dvc.lock", "bad": "out deleted"}
     for outcome in ("ran", "up to date"):
         with hold_lock("refresh") as lock:
-            process = run_dvc.start_repro([], {}, lock)
+            process = dvc_process.start_repro([], {}, lock)
             lines = process.communicate()[0].decode().splitlines()
         assert process.returncode == 255
         assert find_outcomes(lines) == {"good": outcome, "bad": "ran"}
         assert find_failure(lines) == ("bad", "no luck")
-    shown = [line for line in lines if line and not run_dvc.HINTS.match(line)]
+    shown = [line for line in lines if line and not dvc_process.HINTS.match(line)]
     assert shown[:3] == ["Running stage 'bad':", "> echo 'bad: no luck'; exit 3", "bad: no luck"]
     Path("in").write_text("2")
     Path("params.yaml").write_text("size: 2\n")
-    assert run_dvc.read_status()["good"] == "in modified, size modified"
+    assert dvc_process.read_status()["good"] == "in modified, size modified"
     Path("out").unlink()
     Path("in").write_text("1")
     Path("params.yaml").write_text("size: 1\n")
     with hold_lock("refresh") as lock:
-        output, _ = run_dvc.start_repro(["good"], {}, lock).communicate()
+        output, _ = dvc_process.start_repro(["good"], {}, lock).communicate()
     assert find_outcomes(output.decode().splitlines()) == {"good": "restored"}
 
 
 def test_many_changes_are_counted():
     changes = [{"changed deps": dict.fromkeys("abcdefgh", "modified")}, "changed command"]
-    assert run_dvc.describe_changes(changes).endswith(", e modified, and 4 more")
+    assert dvc_process.describe_changes(changes).endswith(", e modified, and 4 more")
 
 
 def test_complete_and_missing_files_are_left_unchanged(capsys):
-    run_dvc.repair_files()
+    dvc_process.repair_files()
     complete = {LOCK_FILE: LOCK, BUSY_FILE: '{"data/raw/wands": {"read": []}}'}
     for path, content in complete.items():
         path.write_text(content)
-    run_dvc.repair_files()
+    dvc_process.repair_files()
     assert {path: path.read_text() for path in complete} == complete
     assert capsys.readouterr().out == ""
 
@@ -218,11 +218,11 @@ INCOMPLETE_FILES = [
 def test_an_incomplete_file_is_removed_or_restored_from_the_copy(capsys, path, content, has_copy):
     if has_copy:
         LOCK_FILE.write_text(LOCK)
-        run_dvc.keep_lock_copy()
+        dvc_process.keep_lock_copy()
         assert LOCK_COPY.read_text() == LOCK
     path.write_bytes(content)
-    run_dvc.keep_lock_copy()  # an incomplete file does not replace the copy
-    run_dvc.repair_files()
+    dvc_process.keep_lock_copy()  # an incomplete file does not replace the copy
+    dvc_process.repair_files()
     assert LOCK_FILE.exists() == has_copy
     assert not has_copy or LOCK_FILE.read_text() == LOCK
     assert not BUSY_FILE.exists()
@@ -233,7 +233,7 @@ def test_an_incomplete_file_is_removed_or_restored_from_the_copy(capsys, path, c
 def test_a_file_that_is_being_written_is_not_removed(monkeypatch, meanwhile, capsys):
     LOCK_FILE.write_bytes(INCOMPLETE_LOCK)
     monkeypatch.setattr(time, "sleep", lambda _seconds: meanwhile())
-    run_dvc.repair_files()
+    dvc_process.repair_files()
     assert capsys.readouterr().out == ""
 
 
@@ -241,5 +241,5 @@ def test_an_empty_folder_of_the_cache_of_runs_is_removed():
     for name in ("empty", "full"):
         (Path(".dvc/cache/runs/ab") / name).mkdir(parents=True)
     Path(".dvc/cache/runs/ab/full/run").touch()
-    run_dvc.repair_files()
+    dvc_process.repair_files()
     assert [path.name for path in Path(".dvc/cache/runs/ab").iterdir()] == ["full"]
