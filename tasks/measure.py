@@ -19,7 +19,7 @@ from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.settings import MetricParams
 from tasks.records.durations import measured
 from tasks.records.store import Base, base_folder, read_base
-from tasks.results.intervals import bootstrap_rows
+from tasks.results.bootstrap import bootstrap_rows
 from tasks.results.measurements import (
     FITTED_PER_MEMBER,
     Measurement,

@@ -73,7 +73,7 @@ import json, typing
 from typer.testing import CliRunner
 from flows import serve
 from relmap import cli as rerank
-from tasks.results.intervals import RESAMPLED_METRICS
+from tasks.results.bootstrap import RESAMPLED_METRICS
 from tests.report_data import make_results, write_report
 
 import numpy as np

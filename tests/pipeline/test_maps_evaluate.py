@@ -38,9 +38,9 @@ from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
 from relmap.routing.thresholds import sample_equally_likely_rows
+from tasks.results.bootstrap import bootstrap_rows
 from tasks.results.comparison import describe_comparison as describe_comparison_of_dataset
 from tasks.results.comparison import summarize_datasets
-from tasks.results.intervals import bootstrap_rows
 from tasks.results.measurements import compute_metrics
 from tasks.results.values import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table

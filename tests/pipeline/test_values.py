@@ -21,7 +21,7 @@ from tasks.predictors.linear import (
     TermSettings,
 )
 from tasks.provenance.dvc_stages import DvcStage
-from tasks.results.intervals import _Estimates
+from tasks.results.bootstrap import _Estimates
 from tasks.results.values import ProjectedDecisions, SeedResults
 from tasks.settings.dataset_params import DatasetParams, SplitParams
 from tasks.settings.params import Alternative, DaskParams, Params

@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit, log_softmax, logit
 
 from relmap.decisions import ProtocolDecisions
-from tasks.results import intervals
-from tasks.results.intervals import IntervalRow, bootstrap_rows
+from tasks.results import bootstrap as pipeline_bootstrap
+from tasks.results.bootstrap import IntervalRow, bootstrap_rows
 from tasks.results.measurements import compute_metrics
 from tasks.results.values import ProjectedDecisions, SeedResults
 from tests import maps, naive
@@ -212,13 +212,13 @@ def test_each_calibrator_is_resampled_once_and_a_rival_for_its_log_loss_only(cal
     test = make_test_rows(grouped=False)
     projections = [make_projection(calibrator, 1, test) for calibrator in ("uncal", "ts", "matrix")]
     results = [SeedResults(1, projections, rows_per_label=(), fallbacks=(), gate_records=[])]
-    draw_replicates = intervals._draw_replicates
+    draw_replicates = pipeline_bootstrap._draw_replicates
     drawn = []
 
     def record(*arguments: Any) -> Any:
-        drawn.append((arguments[2], arguments[-1] == intervals.RESAMPLED_METRICS))
+        drawn.append((arguments[2], arguments[-1] == pipeline_bootstrap.RESAMPLED_METRICS))
         return draw_replicates(*arguments)
 
-    monkeypatch.setattr(intervals, "_draw_replicates", record)
+    monkeypatch.setattr(pipeline_bootstrap, "_draw_replicates", record)
     bootstrap_rows(results, test, mean_values(results, test), calibrators, PARAMS)
     assert drawn == expected
