@@ -35,7 +35,7 @@ from relmap.cascade.policy import (
 )
 from relmap.cascade.settings import CascadeSettings
 from relmap.decisions import FixedDecisions, confidence_logit
-from relmap.errors import InputError, assignment
+from relmap.errors import InputError
 from relmap.evaluation.summary import Summary
 from relmap.io.column_layout import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.columns import join_names
@@ -49,7 +49,6 @@ from relmap.maps.score import ignore_progress, score_file
 from relmap.routing.group_tests import RowGroups
 
 PERSON = "person"
-GROUP_NAMES = ("query", "query_id", "qid", "group", "group_id", "topic", "session", "session_id")
 MAX_SUPPORT = 10.0  # log-odds; a reliability closer to 0 or 1 supports no further
 MIN_TEST_ROWS = 20
 
@@ -98,8 +97,6 @@ def fit_cascade(
     rows, models, notes = _drop_unlabelled(rows, models, labels)
     read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
     notes += read_notes
-    if group is None:
-        notes += _describe_possible_groups(rows.frame)
     is_test = _choose_test_rows(len(rows.frame), groups, settings)
     fitted = _fit_maps(rows, read, names, group, is_test, settings.seed)
     id_column = next(iter(models.values())).id
@@ -165,18 +162,6 @@ def _choose(plans: Sequence[Plan], settings: CascadeSettings) -> CascadeChoice:
     return choose_policy(
         plans, target=settings.target_accuracy, budget=settings.budget, level=1 - settings.confidence_level
     )
-
-
-def _describe_possible_groups(frame: pl.DataFrame) -> list[str]:
-    """Note a column that seems to be the group of rows that depend on each other."""
-    for column in frame.columns:
-        if column.lower() in GROUP_NAMES and frame[column].n_unique() < len(frame):
-            return [
-                f"The column {column} has {frame[column].n_unique():,} values in {len(frame):,} rows. If rows of the "
-                f"same {column} depend on each other, the guarantee does not hold without "
-                f"{assignment('group', column)}."
-            ]
-    return []
 
 
 def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], settings: CascadeSettings) -> Costs:

@@ -1,6 +1,7 @@
 """Read labelled rows to fit a map on, with their groups, signals and ids."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from relmap.maps.folds import split_folds
 from relmap.maps.options import FitOptions
 
 DEFAULT_ID_COLUMN = "id"
+GROUP_NAMES = ("query", "query_id", "qid", "group", "group_id", "topic", "session", "session_id")
 
 
 class LabelledRows(NamedTuple):
@@ -91,7 +93,8 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
         raise
     _check_signal_columns(file, layout, signals)
     id_column = file.reading.id or DEFAULT_ID_COLUMN
-    frame, file_rows, notes = read_with_labels(file, layout, [*signals, id_column], names)
+    possible_groups = [] if options.group else find_possible_groups(file.schema.names, id_column)
+    frame, file_rows, notes = read_with_labels(file, layout, [*signals, id_column, *possible_groups], names)
     if names is None and layout.is_of_one_label:
         names = find_two_label_names(frame, layout, file_rows)
     elif names is None and layout.kind == "score":
@@ -118,6 +121,8 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
             notes += describe_repeated_ids(frame[id_column], options.group)
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=learn_on)
     notes += describe_doubts(rows, layout, names, n_labels)
+    for column in possible_groups:
+        notes += describe_possible_groups(frame[column])
     return LabelledRows(
         rows=rows,
         n_labels=n_labels,
@@ -249,6 +254,38 @@ def describe_repeated_ids(column: pl.Series, group: str | None) -> list[str]:
     return [
         f"{n_repeated:,} of {len(column):,} rows repeat a value of {column.name}, but are treated as independent. If "
         "several rows are one item, such as labels of several annotators, keep one row for each item, or give "
+        f"{assignment('group', column.name)}."
+    ]
+
+
+def find_possible_groups(columns: Sequence[str], id_column: str) -> list[str]:
+    """Find the first column whose name says that it holds groups, such as queries.
+
+    Args:
+        columns: Names of all columns.
+        id_column: Column of the ids.
+
+    Returns:
+        The name; empty if there is none.
+    """
+    names = (name for name in columns if name.lower() in GROUP_NAMES and name != id_column)
+    return [*islice(names, 1)]
+
+
+def describe_possible_groups(column: pl.Series) -> list[str]:
+    """Note that a column seems to name the groups of rows that depend on each other.
+
+    Args:
+        column: A column with the name of such a column.
+
+    Returns:
+        A sentence; nothing if all values differ.
+    """
+    if column.dtype.is_nested() or column.n_unique() == len(column):
+        return []
+    return [
+        f"The column {column.name} has {column.n_unique():,} values in {len(column):,} rows. If rows of the same "
+        f"{column.name} depend on each other, intervals are too short and guarantees do not hold without "
         f"{assignment('group', column.name)}."
     ]
 

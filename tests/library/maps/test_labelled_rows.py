@@ -521,3 +521,28 @@ def test_predictions_are_hashed_by_their_rows_or_their_file(tmp_path):
     assert hash_predictions(predictions(ROWS)) == FramePredictions.from_frame(ROWS).sha256
     path = maps.write_frame(CONFIDENCES, tmp_path / "rows.csv")
     assert hash_predictions(open_predictions(path)) == sha256_of_file(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "is_noted"),
+    [
+        ("query_id", pl.int_range(N_ROWS, eager=True) // 4, True),
+        ("Query", pl.int_range(N_ROWS, eager=True).cast(pl.String), False),  # all differ: they are ids
+        ("shop", pl.int_range(N_ROWS, eager=True) // 4, False),
+        ("topic", pl.Series([[1]] * N_ROWS), False),
+    ],
+)
+def test_a_column_that_is_named_like_a_group_is_noted_unless_it_is_given(name, values, is_noted):
+    frame = ROWS.drop("group").with_columns(values.alias(name))
+    notes = read_labelled_rows(predictions(frame)).notes
+    assert any(f"--group {name}" in note for note in notes) == is_noted
+    if is_noted:
+        assert not any("--group" in note for note in read_labelled_rows(predictions(frame), group=name).notes)
+
+
+def test_mixed_values_in_a_column_that_only_looks_like_a_group_are_no_error(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    lines = ROWS.drop("group").write_ndjson().splitlines()
+    mixed = [line[:-1] + f', "qid": {value}}}' for line, value in zip(lines, ["1", '"a"', "null"] * 30, strict=True)]
+    path.write_text("\n".join(mixed))
+    assert len(read_labelled_rows(open_predictions(path)).rows) == N_ROWS
