@@ -8,7 +8,7 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, assignment, option
-from relmap.io.column_layout import Layout, find_layout, require_column
+from relmap.io.column_layout import Layout, describe_unread_confidence, find_layout, require_column
 from relmap.io.columns import (
     FileRows,
     count_labels,
@@ -118,6 +118,7 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
             notes += describe_repeated_ids(frame[id_column], options.group)
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=learn_on)
     notes += describe_doubts(rows, layout, names, n_labels)
+    notes += describe_unread_confidence(file.schema.names, layout, signals)
     return LabelledRows(
         rows=rows,
         n_labels=n_labels,

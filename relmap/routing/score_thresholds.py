@@ -532,6 +532,8 @@ def _find_names(
         if len(grades) > 2:
             return grades
     found = f"; {column.name} has {join_names(names)}" if names else ""
+    if len(names) > 2:
+        found += "".join(advise_unjudged(name) for name in names)
     raise InputError(
         f"{rows.file}: name the label that counts as positive: {assignment('positive', 'LABEL')}; or for a threshold "
         "at each border between grades, name the grades in ascending order: "
