@@ -391,8 +391,8 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
         (
             [1.5],
             {},
-            "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent; on a scale from 0 to 10, divide it by "
-            "10",
+            "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent; on a scale from 0 to 10, divide it "
+            "by 10",
         ),
         (["150%"], {}, "p is 1.5; it must lie in [0, 1]"),
         ([None], {}, "p is missing; drop or fill the row"),
