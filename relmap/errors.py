@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -99,6 +99,16 @@ PARAMETERS = {"score": "score_column", "group": "groups"}  # parameter of a comm
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
 
 
+class _ModelOption(NamedTuple):
+    """Model of a cascade whose columns are read, and the fields that its option `--model` has."""
+
+    name: str
+    fields: tuple[str, ...]
+
+
+_MODEL: ContextVar[_ModelOption | None] = ContextVar("relmap_model_option", default=None)
+
+
 @contextmanager
 def naming(style: Style) -> Iterator[None]:
     """Name options in this style within the block.
@@ -113,6 +123,26 @@ def naming(style: Style) -> Iterator[None]:
         yield
     finally:
         _STYLE.reset(token)
+
+
+@contextmanager
+def naming_model(name: str, fields: Sequence[str]) -> Iterator[None]:
+    """Name these parameters as fields of `--model`, where the command line is the interface, within the block.
+
+    Args:
+        name: Name of the model of a cascade.
+        fields: Parameters that are fields of the model.
+    """
+    token = _MODEL.set(_ModelOption(name, tuple(fields)))
+    try:
+        yield
+    finally:
+        _MODEL.reset(token)
+
+
+def _field_of_model(name: str) -> bool:
+    model = _MODEL.get()
+    return model is not None and name in model.fields and _STYLE.get() == "command line"
 
 
 def option(name: str) -> str:
@@ -135,6 +165,9 @@ def option(name: str) -> str:
         return name
     if _STYLE.get() == "python":
         return PARAMETERS.get(name, name)
+    model = _MODEL.get()
+    if model is not None and _field_of_model(name):
+        return f"{name} of --model {model.name}"
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
@@ -160,6 +193,8 @@ def assignment(name: str, value: object) -> str:
         return f"{option(name)}={value!r}"
     if style == "form":
         return f"{name} = {'true' if value is True else value}"
+    if _field_of_model(name):
+        return _assign_in_model({name: value})
     return option(name) if value is True else f"{option(name)} {shlex.quote(str(value))}"
 
 
@@ -176,8 +211,18 @@ def assignments(values: dict[str, object]) -> str:
         >>> assignments({"label": "truth", "seed": 3})
         '--label truth --seed 3'
     """
+    if all(map(_field_of_model, values)):
+        return _assign_in_model(values)
     separator = " " if _STYLE.get() == "command line" else ", "
     return separator.join(assignment(name, value) for name, value in values.items())
+
+
+def _assign_in_model(values: dict[str, object]) -> str:
+    """Format fields with their values as the option `--model` takes them."""
+    model = _MODEL.get()
+    assert model is not None
+    fields = [f"{name}={shlex.quote('true' if value is True else str(value))}" for name, value in values.items()]
+    return f"{' '.join(fields)} in --model {model.name}"
 
 
 def labels_to_paste(names: Sequence[str]) -> str:

@@ -13,8 +13,9 @@ import scipy
 
 from relmap.cascade.document import CascadeDocument, CascadeStep
 from relmap.cascade.fit import PERSON, name_rows, with_signals
+from relmap.cascade.models import MODEL_FIELDS
 from relmap.cascade.policy import NEVER, tie_breakers
-from relmap.errors import InputError
+from relmap.errors import InputError, naming_model
 from relmap.io.column_layout import PREDICTION_FIELDS, Layout, Reading
 from relmap.io.columns import is_missing_label, join_names
 from relmap.io.files import rows_in_file
@@ -116,14 +117,15 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
     row_names = name_rows(frame, document.id_column, document.name_columns)
     ties = tie_breakers(row_names, n_steps, document.seed)
     for number, step in enumerate(document.steps):
-        readable = _read_step(step, rows, is_pending, is_first=number == 0)
-        if readable is None:
-            break
-        file, has_prediction = readable
-        layout = find_map_layout(step.map, file)  # the signals of the map are not read yet
-        decision = _read_decisions(step.map, file, layout)
-        file = replace(file, frame=with_signals(file.frame, names[:number], decision, scores))
-        logit = score_file(step.map, file, ignore_progress).scores["logit"].to_numpy()
+        with naming_model(step.name, MODEL_FIELDS):
+            readable = _read_step(step, rows, is_pending, is_first=number == 0)
+            if readable is None:
+                break
+            file, has_prediction = readable
+            layout = find_map_layout(step.map, file)  # the signals of the map are not read yet
+            decision = _read_decisions(step.map, file, layout)
+            file = replace(file, frame=with_signals(file.frame, names[:number], decision, scores))
+            logit = score_file(step.map, file, ignore_progress).scores["logit"].to_numpy()
         scores.append((decision, logit))
         of_step = scipy.special.expit(logit)
         threshold = NEVER if step.threshold is None else step.threshold

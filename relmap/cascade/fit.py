@@ -21,6 +21,7 @@ import polars as pl
 from scipy.special import expit, log_softmax
 
 from relmap.cascade.document import MAX_MODELS, NO_NAMES, CascadeDocument, CascadeStep, signal_names
+from relmap.cascade.models import MODEL_FIELDS
 from relmap.cascade.policy import (
     NEVER,
     CascadeChoice,
@@ -35,7 +36,8 @@ from relmap.cascade.policy import (
 )
 from relmap.cascade.settings import CascadeSettings
 from relmap.decisions import FixedDecisions, confidence_logit
-from relmap.errors import InputError
+from relmap.errors import InputError, naming_model
+from relmap.evaluation.sentences import MOSTLY_WRONG
 from relmap.evaluation.summary import Summary
 from relmap.io.column_layout import WEIGHT_COLUMN, Reading, find_layout
 from relmap.io.columns import join_names
@@ -231,13 +233,20 @@ def _read_models(
     groups = None
     for name, reading in models.items():
         file = replace(rows, reading=reading)
-        labelled = read_labelled_rows(file, FitOptions(group=group, labels=names, seed=seed))
+        with naming_model(name, MODEL_FIELDS):
+            labelled = read_labelled_rows(file, FitOptions(group=group, labels=names, seed=seed))
         n_labels[name] = labelled.n_labels
         names = names or labelled.names
         groups = labelled.rows.group
         confidence = _stated_confidence(labelled.rows)
         read[name] = _ModelRows(reading, labelled.rows.decision, labelled.rows.correct, confidence)
         notes += [note for note in labelled.notes if note not in notes]
+        accuracy = labelled.rows.correct.mean()
+        if accuracy < MOSTLY_WRONG:
+            notes.append(
+                f"More than half of the decisions of {name} are wrong: {accuracy:.1%} are correct. Check its labels, "
+                "or omit this model."
+            )
     if names is None:
         names = tuple(str(label) for label in range(max(n_labels.values())))
     return read, names, groups, notes

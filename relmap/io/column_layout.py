@@ -12,7 +12,7 @@ import difflib
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
@@ -320,6 +320,8 @@ def words_to_text(words: Mapping[str, float]) -> str:
             raise InputError(
                 f"{option('confidence_words')} has {word!r}: {number!r}; give each word a number in [0, 1]"
             )
+        if "," in str(word):
+            raise InputError(f"{option('confidence_words')} has {word!r}; replace the comma, also in the column")
         pairs.append(f"{word}={_plain_decimal(float(number))}")
     return ",".join(pairs)
 
@@ -648,7 +650,8 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
     """
     values: dict[str, object] = {}
     for field in needed_fields:
-        matches = [name for name in names if name.lower() in COMMON_COLUMN_NAMES[field]]
+        usual_names = COMMON_COLUMN_NAMES[field]
+        matches = [name for name in names if name.lower() in usual_names or (name.lower() == field != name)]
         if not matches:
             continue
         if field == "score":
@@ -662,6 +665,29 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
         column = "COLUMN,COLUMN" if field == "probabilities" else "COLUMN"  # a column for each label
         placeholders.append(assignments({**example, field: column}))
     return f"; name yours with {' or '.join(placeholders)}"
+
+
+def describe_unread_confidence(names: Sequence[str], layout: Layout, others: Iterable[str]) -> list[str]:
+    """Note a column that may be the confidence where only decisions are read.
+
+    Args:
+        names: Columns of the file.
+        layout: How the columns are read.
+        others: Further columns that are read, such as signals.
+
+    Returns:
+        A sentence for the first such column; empty without one.
+    """
+    if layout.kind != "decision_only":
+        return []
+    usual_names = ("confidence", *COMMON_COLUMN_NAMES["confidence"])
+    for name in names:
+        if name.strip().lower() in usual_names and name not in (*layout.all_columns, *others):
+            return [
+                f"The column {name} is not read. If it is the confidence of the decision, give "
+                f"{assignment('confidence', name)}."
+            ]
+    return []
 
 
 def normalize_name(name: str) -> str:

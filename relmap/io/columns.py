@@ -26,6 +26,9 @@ NAMES_OF_VALUE = {  # text -> names of labels that it means, in this order, wher
     "1": ("true", "yes"),
     "0": ("false", "no"),
 }
+OPPOSITE_VALUE = {"true": "false", "false": "true", "1": "0", "0": "1"}
+LETTER_OF_VALUE = {"true": ("t", "y"), "1": ("t", "y"), "false": ("f", "n"), "0": ("f", "n")}
+LETTER_NAMES = ({"t", "f"}, {"y", "n"})  # one of these letters alone may mean something else, such as m and f
 PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 MISSING_TEXTS = {  # how programs write a missing value, in lower case
     *("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "none", "<none>", "null", "<null>", "nil", "\\n"),
@@ -341,17 +344,28 @@ def parse_label(text: str, names: Sequence[str] | None) -> int | None:
         return names.index(text)
     normalized_names = [normalize_name(name) for name in names or ()]
     normalized = normalize_name(text)
-    same_meaning = (normalized, *NAMES_OF_VALUE.get(normalized, ()))
-    if normalized.isdigit() and len(normalized_names) != 2:  # 1 means yes only if the other label is no
-        same_meaning = (normalized,)
-    for name in same_meaning:
-        if name in normalized_names:
-            is_unique = normalized_names.count(name) == 1
-            return normalized_names.index(name) if is_unique else None
+    name = _find_name(normalized, normalized_names)
+    if name is not None:
+        is_unique = normalized_names.count(name) == 1
+        return normalized_names.index(name) if is_unique else None
     if has_numeric_name(names):
         return None
+    # where 1 is the name `true`, 0 is the other of two names, such as `fake`, wherever it is
+    opposite = _find_name(OPPOSITE_VALUE.get(normalized, ""), normalized_names)
+    if opposite is not None:
+        return 1 - normalized_names.index(opposite) if len(normalized_names) == 2 else None
     number = BOOLEAN_LABELS.get(normalized, normalized)
     return int(number) if re.fullmatch(r"[0-9]{1,9}", number) else None
+
+
+def _find_name(value: str, names: Sequence[str]) -> str | None:
+    """Find the name that a text means, where both are in normal form; None if it is no name."""
+    same_meaning = (value, *NAMES_OF_VALUE.get(value, ()))
+    if {*names} in LETTER_NAMES:
+        same_meaning += LETTER_OF_VALUE.get(value, ())
+    if value.isdigit() and len(names) != 2:  # 1 means yes only if the other label is no
+        same_meaning = (value,)
+    return next((name for name in same_meaning if name in names), None)
 
 
 def _advise_label_option() -> str:
@@ -520,6 +534,10 @@ def _describe_vocabularies(decision: str, decided: dict[str, int], label: str, l
     decisions = _sort_names([*decided])
     labels = _sort_names([*labelled])
     found = f"; {decision} has {join_names(decisions)}, and {label} has {join_names(labels)}: different words"
+    unjudged = [name for name in (*decisions, *labels) if looks_unjudged(name) and not are_whole_numbers([name])]
+    no_answer = "".join(advise_unjudged(name) for name in dict.fromkeys(unjudged))
+    decisions = [name for name in decisions if name not in unjudged]
+    labels = [name for name in labels if name not in unjudged]
     remedies = {"decisions": decisions, "labels": labels}
     for words, numbers in (("decisions", labels), ("labels", decisions)):
         in_order = _order_words(remedies[words])
@@ -530,11 +548,13 @@ def _describe_vocabularies(decision: str, decided: dict[str, int], label: str, l
             continue
         first = "false" if "false" in map(normalize_name, numbers) else "0"
         if in_order is not None:
-            return f"{found}; if they are in the order of {join_names(numbers)}, give {labels_to_paste(in_order)}"
+            order = f"if they are in the order of {join_names(numbers)}, give {labels_to_paste(in_order)}"
+            return f"{found}; {order}{no_answer}"
         reverse = labels_to_paste(remedies[words][::-1])
         choice = f"{labels_to_paste(remedies[words])} or {reverse}" if len(remedies[words]) == 2 else option("labels")
-        return f"{found}; name them in the order of {join_names(numbers)}, the name of {first} first: {choice}"
-    return f"{found}; write the same words in both columns"
+        order = f"name them in the order of {join_names(numbers)}, the name of {first} first: {choice}"
+        return f"{found}; {order}{no_answer}"
+    return f"{found}; write the same words in both columns{no_answer}"
 
 
 def _order_words(words: Sequence[str]) -> list[str] | None:
@@ -689,10 +709,10 @@ def _describe_numbering(frame: pl.DataFrame, decision: str, label: str) -> str:
     decided = _sort_names([*_count_names(frame[decision])])
     labelled = _sort_names([*_count_names(frame[label])])
     names = _sort_names(sorted({*decided, *labelled}))
+    same_meaning = f", or if equal numbers mean the same, give {labels_to_paste(names)}"
     return (
         f": {decision} has {join_names(decided)}, and {label} has {join_names(labelled)}, as if one of them were "
-        "numbered from another first number; number both from 0, or if equal numbers mean the same, give "
-        f"{labels_to_paste(names)}"
+        f"numbered from another first number; number both from 0{same_meaning if are_whole_numbers(names) else ''}"
     )
 
 
@@ -850,7 +870,7 @@ def _reject_fractions(name: str, values: np.ndarray, is_percent: np.ndarray, row
     if are_small and (is_unexpected or len(values) >= MIN_ROWS_OF_UNIT):
         raise InputError(
             f"{rows.file}: {name} is at most 1 in all rows, so it is not in percent; multiply it by 100, or omit "
-            f"{option('percent')} and percent signs"
+            f"percent signs and {option('percent')}, which a map remembers"
         )
     if is_unexpected:
         rows.reject(
@@ -877,7 +897,8 @@ def _advise_unit(name: str, values: np.ndarray) -> str:
             f"{assignment('confidence_words', ratings)}, or omit the column and use it as a signal: "
             f"{assignment('signals', name)}"
         )
-    return f"; if it is in percent, give {assignment('percent', True)}"
+    scale = f"; on a scale from 0 to {MAX_RATING}, divide it by {MAX_RATING}" if values.max() <= MAX_RATING else ""
+    return f"; if it is in percent, give {assignment('percent', True)}{scale}"
 
 
 def is_rating(values: np.ndarray) -> bool:

@@ -297,6 +297,8 @@ def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predicti
     suffix = format_suffix(path)
     if suffix not in FORMATS:
         remedy = "unpack the file" if suffix.endswith(".gz") else "rename the file accordingly"
+        if not path.exists():
+            raise InputError(f"{path} is missing; {CHECK_NAME}")
         raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; {remedy}{_advise_text_format(path)}")
     check_content(path, WRITE_AGAIN if path.exists() else CHECK_NAME)
     predictions = FORMATS[suffix](path)

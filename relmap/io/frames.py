@@ -519,6 +519,8 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
             f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one value for each row"
             f"{one_hot}"
         )
+    if array.dtype.kind in "mM":  # Polars does not read all units of time
+        array = array.astype(str)
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 
 

@@ -17,6 +17,7 @@ from relmap.io.columns import (
     are_whole_numbers,
     describe_vocabularies,
     find_label_names,
+    has_numeric_name,
     is_rating,
     join_names,
     looks_unjudged,
@@ -98,7 +99,7 @@ def read_rows(
         if layout.kind == "score" and layout.is_of_one_label:
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
     elif label is not None:
-        _reject_unrelated_labels(frame, layout, rows, decision, label)
+        _reject_unrelated_labels(frame, layout, rows, decision, label, names)
     if confidence is not None and (label is not None or len(confidence) >= MIN_ROWS_OF_UNIT):
         _reject_one_label(layout, rows, decision, confidence, names, n_labels)
     return FixedDecisions(
@@ -124,20 +125,40 @@ def _describe_width(layout: Layout, rows: FileRows, n_numbers: int, n_labels: in
 
 
 def _reject_unrelated_labels(
-    frame: pl.DataFrame, layout: Layout, rows: FileRows, decision: np.ndarray, label: np.ndarray
+    frame: pl.DataFrame,
+    layout: Layout,
+    rows: FileRows,
+    decision: np.ndarray,
+    label: np.ndarray,
+    names: Sequence[str] | None,
 ) -> None:
-    """Reject decisions and labels that hardly share a value, since they use different words."""
+    """Reject decisions and labels that hardly share a value, since they use different words.
+
+    Numbers that share a single value are accepted if they are given as the names of the labels.
+
+    Raises:
+        InputError: The values hardly overlap; the message has both sets.
+    """
     if len(label) < MIN_ROWS_OF_UNIT or len(np.union1d(decision, label)) < 3:  # one label may be always wrong
         return
-    is_decided = np.isin(label, decision).mean()
-    is_labelled = np.isin(decision, label).mean()
-    if max(is_decided, is_labelled) > MAX_SHARED_SHARE:
+    is_decided = np.isin(label, decision)
+    is_labelled = np.isin(decision, label)
+    shares_few_rows = max(is_decided.mean(), is_labelled.mean()) <= MAX_SHARED_SHARE
+    shares_one_value = len(np.intersect1d(decision, label)) < 2 and not has_numeric_name(names)
+    n_exclusive = min((~is_decided).sum(), (~is_labelled).sum())
+    if not shares_few_rows and not (shares_one_value and n_exclusive >= MIN_ROWS_OF_UNIT):
         return
     assert layout.decision is not None
     assert layout.label is not None
-    raise InputError(
-        f"{rows.file}: no decision could be correct{describe_vocabularies(frame, layout.decision, layout.label)}"
-    )
+    finding = f"only {(decision == label).sum():,} of {len(label):,} decisions are correct"
+    remedy = ""
+    if not is_decided.any():
+        finding = "no decision could be correct"
+    elif names is None:
+        shown = [str(number) for number in np.union1d(decision, label)]
+        remedy = f"; if equal numbers mean the same, give {labels_to_paste(shown)}"
+    vocabularies = describe_vocabularies(frame, layout.decision, layout.label)
+    raise InputError(f"{rows.file}: {finding}{vocabularies}{remedy}")
 
 
 def _reject_one_label(
@@ -469,7 +490,7 @@ def _advise_sum(numbers: np.ndarray, total: float, *, percent: bool) -> str:
     if (numbers < 0).any():
         return "are these logits?"
     if percent:
-        return f"if they are not in percent, multiply them by 100, or omit {option('percent')}"
+        return f"if they are not in percent, multiply them by 100, or omit {option('percent')}, which a map remembers"
     if abs(total - 100) <= 100 * MAX_SUM_ERROR:
         return f"if they are in percent, give {assignment('percent', True)}"
     return (

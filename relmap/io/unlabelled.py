@@ -80,8 +80,8 @@ def find_unlabelled(
 ) -> pl.Series:
     """Find the rows without a label: missing values, texts such as NA, and codes such as -1 that no decision has.
 
-    A code that may be a label is a label: if it is a name or a decision, if the number before it is a label, or if it
-    is one of only two values, such as -1 and 1.
+    A code that may be a label is a label: if it is a name or a decision, if the number before it is a label, if it is
+    one of only two values, such as -1 and 1, or if it is negative and one of K values for K labels without a name.
 
     Args:
         frame: The rows.
@@ -107,6 +107,8 @@ def find_unlabelled(
             and not _may_be_label(name, normalized.values(), n_labels, has_decisions=bool(decisions))
         ):
             unjudged.append(text)
+    if names is None and not decisions and len(set(normalized.values())) == n_labels:
+        unjudged = [text for text in unjudged if not normalized[text].startswith("-")]  # -1, 0 and 1 are three labels
     n_judged = len({name for text, name in normalized.items() if text not in unjudged})
     if n_judged == 1 and all(UNJUDGED_NUMBER.fullmatch(normalized[text]) for text in unjudged):
         return is_missing

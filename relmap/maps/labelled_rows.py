@@ -9,7 +9,7 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, assignment, option
-from relmap.io.column_layout import Layout, find_layout, require_column
+from relmap.io.column_layout import Layout, describe_unread_confidence, find_layout, require_column
 from relmap.io.columns import (
     FileRows,
     count_labels,
@@ -123,6 +123,7 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
     notes += describe_doubts(rows, layout, names, n_labels)
     for column in possible_groups:
         notes += describe_possible_groups(frame[column])
+    notes += describe_unread_confidence(file.schema.names, layout, signals)
     return LabelledRows(
         rows=rows,
         n_labels=n_labels,

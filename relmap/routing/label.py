@@ -6,6 +6,7 @@ estimated share is least if the probability of a row is proportional to the stan
 high reliability, so that a map is detected whose reliability is too high.
 """
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError, option
-from relmap.io.column_layout import WEIGHT_COLUMN
+from relmap.io.column_layout import WEIGHT_COLUMN, require_column
 from relmap.io.columns import join_names
 from relmap.io.files import (
     Predictions,
@@ -32,6 +33,7 @@ from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, score_file, signal_group_column
 
 UNIFORM_SHARE = 0.25  # share of uniform sampling, so that weights are at most four times those of a uniform sample
+MISTYPED = 0.8  # similarity of a name to that of a column, from which it is a mistyped one
 NORMAL_QUANTILE = 1.96  # of a 95% interval
 
 
@@ -137,6 +139,10 @@ def sample_rows_to_label(
         )
         unlabelled = np.flatnonzero(is_unlabelled.to_numpy())
         notes.append(f"{len(scores) - len(unlabelled):,} of {len(scores):,} rows have a label and are skipped.")
+    elif file.reading.label is not None:
+        if difflib.get_close_matches(label.lower(), [name.lower() for name in file.schema.names], cutoff=MISTYPED):
+            require_column(file.schema.names, str(file.path), "label", label)
+        notes.append(f"{file.path} has no column {label}, so all its rows count as rows without a label.")
     n_rows = len(unlabelled)
     if not n_rows:
         raise InputError(f"{file.path} has no row without a label; give rows to label")

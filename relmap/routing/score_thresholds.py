@@ -26,6 +26,7 @@ from relmap.errors import InputError, assignment, option
 from relmap.io.column_layout import WEIGHT_COLUMN, Reading, normalize_name, require_column
 from relmap.io.columns import (
     BOOLEAN_LABELS,
+    MIN_ROWS_OF_UNIT,
     UNJUDGED_NUMBER,
     FileRows,
     advise_scalar,
@@ -55,6 +56,8 @@ MIN_UNITS = 8  # independent rows or groups
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6  # of a threshold
 MAX_LISTED_LABELS = 6
+MIN_SHARE_OF_PAIRS = 0.6  # of rows of two grades, where the lower grade has the higher score, that are noted
+MIN_Z_VALUE = 5.0  # large, since rows of a group depend on each other
 Metric = Literal["precision", "recall", "npv"]
 METRIC_NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 METRIC_MEANINGS: dict[Metric, str] = {  # with the threshold in place of the braces
@@ -507,10 +510,54 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
         grade = _read_two_labels(frame[label], reading.positive, rows).astype(np.int64)
     else:
         grade = read_labels(frame[label], rows, names=names, n_labels=len(names), advice=str)
+    notes += _describe_reversed_scores(score, grade, names)
     groups = None
     if group is not None:
         groups = read_groups(frame[group], rows)
     return ScoreRows(score=score, grade=grade, names=names, groups=groups, notes=notes)
+
+
+def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None) -> list[str]:
+    """Note neighboring grades whose scores are in the opposite order, as if grades or scores were reversed.
+
+    Args:
+        score: Score of each row, shape (n,).
+        grade: Grade of each row, shape (n,), 0..K-1.
+        names: Names of the grades; None for a negative and a positive label.
+
+    Returns:
+        A sentence on the first such grades; empty if there are none, or too few rows to know.
+    """
+    present = np.unique(grade)
+    for lower, higher in pairwise(present):
+        lower_scores = score[grade == lower]
+        higher_scores = score[grade == higher]
+        if min(len(lower_scores), len(higher_scores)) < MIN_ROWS_OF_UNIT:
+            continue
+        if not _are_clearly_higher(lower_scores, higher_scores):
+            continue
+        medians = f"median {np.median(lower_scores):.4g} and {np.median(higher_scores):.4g}"
+        if names is None:
+            return [
+                f"Rows that are not positive have higher scores than those that are ({medians}). Check "
+                f"{option('positive')}; if a lower score is better, change the sign of the score."
+            ]
+        return [
+            f"Rows of {names[lower]} have higher scores than those of {names[higher]} ({medians}). Check that "
+            f"{option('labels')} has the grades in ascending order; if a lower score is better, change the sign of the "
+            "score."
+        ]
+    return []
+
+
+def _are_clearly_higher(values: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether values are clearly higher than others, by the normal approximation of the Mann-Whitney test."""
+    n_values = len(values)
+    n_pairs = n_values * len(others)
+    ranks = pl.Series(np.concatenate([values, others])).rank("average").to_numpy()
+    n_higher = ranks[:n_values].sum() - n_values * (n_values + 1) / 2  # pairs with the higher value first
+    standard_error = math.sqrt(n_pairs * (len(ranks) + 1) / 12)
+    return bool(n_higher / n_pairs > MIN_SHARE_OF_PAIRS and n_higher - n_pairs / 2 > MIN_Z_VALUE * standard_error)
 
 
 def _find_names(
@@ -532,6 +579,8 @@ def _find_names(
         if len(grades) > 2:
             return grades
     found = f"; {column.name} has {join_names(names)}" if names else ""
+    if len(names) > 2:
+        found += "".join(advise_unjudged(name) for name in names)
     raise InputError(
         f"{rows.file}: name the label that counts as positive: {assignment('positive', 'LABEL')}; or for a threshold "
         "at each border between grades, name the grades in ascending order: "

@@ -468,3 +468,25 @@ def test_a_label_that_only_a_later_model_decides_is_never_omitted():
     rows = pl.DataFrame({"small": ["no", "yes"], "large": ["no", "unknown"], "label": ["no", "unknown"]})
     assert find_unlabelled(rows, "label", None, decisions=["small"]).to_list() == [False, True]
     assert not find_unlabelled(rows, "label", None, decisions=["small", "large"]).any()
+
+
+def test_messages_name_the_fields_of_a_model_on_the_command_line(tmp_path):
+    percent = LABELLED.with_columns(pl.col("small_confidence") * 100)
+    percent.write_parquet(tmp_path / "p.parquet")
+    arguments = ["cascade", "fit", "--predictions", tmp_path / "p.parquet", "--cost", "small=1,large=10,person=100"]
+    arguments += ["--target-accuracy", TARGET, "--labels", "no,yes", "--out", tmp_path / "c.json"]
+    arguments += ["--model", "small decision=small confidence=small_confidence"]
+    with pytest.raises(InputError, match="give percent=true in --model small"):
+        run_command(*arguments, "--model", "large decision=large")
+    arguments[-1] += " percent=true"
+    with pytest.raises(InputError, match="no column larg, which decision of --model large names"):
+        run_command(*arguments, "--model", "large decision=larg")
+    with pytest.raises(InputError, match="give percent=True"):
+        Cascade(**CALLS, target_accuracy=TARGET).fit(percent)
+
+
+def test_a_model_whose_decisions_are_mostly_wrong_is_noted():
+    inverted = LABELLED.with_columns(pl.col("large").replace({"no": "yes", "yes": "no"}))
+    notes = Cascade(**CALLS, target_accuracy=TARGET).fit(inverted).summary_.notes
+    assert [note for note in notes if note.startswith("More than half of the decisions of large are wrong")]
+    assert not [note for note in notes if "decisions of small" in note]

@@ -3,6 +3,8 @@
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relmap.errors import InputError
 from relmap.io.column_layout import Reading
@@ -118,6 +120,19 @@ def test_names_that_are_numbers_are_recognized(names, expected):
         ("0", ["1", "2"], None),
         ("0", ["1", "none"], None),
         ("1.5", ["1", "1.5"], 1),
+        ("1", ["true", "fake"], 0),  # so 0 is the other name, and not the first one again
+        ("0", ["true", "fake"], 1),
+        ("False", ["true", "fake"], 1),
+        ("0", ["fake", "true"], 0),
+        ("1", ["maybe", "no"], 0),
+        ("true", ["maybe", "no"], 0),
+        ("0", ["maybe", "no"], 1),
+        ("False", ["true", "fake", "satire"], None),  # one of two names, and it is not known which
+        ("1", ["true", "fake", "satire"], 1),
+        ("true", ["Y", "N"], 0),
+        ("0", ["t", "f"], 1),
+        ("0", ["m", "f"], 0),  # f alone is not false
+        ("yes", ["relevant", "no"], None),
     ],
 )
 def test_a_text_is_parsed_as_the_name_or_the_number_of_a_label(text, names, expected):
@@ -372,7 +387,13 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
         ([100.5], {"percent": True}, "p is 1.005; it must lie in [0, 1]"),
         ([101.0], {}, "p is 101; it must lie in [0, 1]"),
         ([100.0], {}, "p is 100; it must lie in [0, 1]; if it is in percent, give --percent"),
-        ([1.5], {}, "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent"),
+        ([10.5], {}, "p is 10.5; it must lie in [0, 1]; if it is in percent, give --percent"),
+        (
+            [1.5],
+            {},
+            "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent; on a scale from 0 to 10, divide it "
+            "by 10",
+        ),
         (["150%"], {}, "p is 1.5; it must lie in [0, 1]"),
         ([None], {}, "p is missing; drop or fill the row"),
         (["", None], {}, "p is missing; drop or fill the row"),
@@ -466,3 +487,10 @@ def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
 )
 def test_values_that_are_not_lists_of_equal_length_are_rejected(values, expected):
     assert message_of(read_number_lists, pl.Series("x", values), ROWS) == f"p.parquet{expected}"
+
+
+@given(st.lists(st.sampled_from(["true", "false", "yes", "no", "t", "f", "fake", "maybe"]), min_size=2, unique=True))
+def test_false_and_true_are_never_the_same_label(names):
+    for pair in (("0", "1"), ("false", "true")):
+        labels = [parse_label(text, names) for text in pair]
+        assert None in labels or labels[0] != labels[1]

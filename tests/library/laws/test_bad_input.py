@@ -197,6 +197,25 @@ CASES_BY_COMMAND = {
             "pred, conf, y_true; it needs",
             "--decision pred --confidence conf --label y_true",
         ),
+        (
+            "bad.csv",
+            TWO_LABELS.rename({"decision": "Decision", "confidence": "Confidence", "label": "LABEL"}),
+            "Decision, Confidence, LABEL; it needs",
+            "name yours: --decision Decision --confidence Confidence --label LABEL$",
+        ),
+        (
+            "bad.csv",
+            TWO_LABELS.with_columns(pl.col("confidence") * 10),
+            "must lie in",
+            "on a scale from 0 to 10, divide",
+        ),
+        ("gone.parqet", None, "gone.parqet is missing", "check its name"),
+        (
+            "bad.parquet",
+            rename_labels(1, 2).with_columns(label=pl.col("label") == 2),
+            "decision has 1, 2, and label has false, true",
+            "number both from 0$",
+        ),
         ("bad.csv --label label", TWO_LABELS.drop("decision"), "confidence, label; it needs logits", "--score COLUMN$"),
         ("confidences.csv --decision label", None, "label would be read twice", "name another column"),
         (

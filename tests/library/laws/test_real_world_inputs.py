@@ -201,6 +201,19 @@ def test_two_codes_of_labels_are_not_taken_for_missing_ones(tmp_path):
     assert "label is '-1'" in message_of(read, path, drop_unlabelled=True)
 
 
+def test_a_negative_name_of_three_labels_is_no_code_of_a_missing_label(tmp_path):
+    label = np.arange(N_ROWS) % 3
+    logits = GENERATOR.normal(size=(N_ROWS, 3)) + 3 * np.eye(3)[label]
+    frame = pl.DataFrame({"logits": logits.tolist(), "label": label - 1})
+    path = write(frame, tmp_path / "p.parquet")
+    message = message_of(read, path, drop_unlabelled=True)
+    assert "--labels -1,0,1" in message  # before, the rows of -1 were omitted, and the advice was --labels 2,0,1
+    rows = read(path, ("-1", "0", "1"), drop_unlabelled=True)
+    assert accuracy(rows) == np.mean(logits.argmax(axis=1) == label)
+    with_code = frame.with_columns(label=pl.Series(replaced(label, -1)))  # four values for three labels
+    assert len(read(write(with_code, path), drop_unlabelled=True).rows) == N_ROWS - IS_OTHER.sum()
+
+
 def is_judged_if(condition: np.ndarray) -> list[int | None]:
     return [int(label) if judged else None for label, judged in zip(LABEL, condition, strict=True)]
 
@@ -903,3 +916,58 @@ def test_a_threshold_of_a_score_does_not_depend_on_its_offset(offset):
     assert covered == [result.covered for result in find_score_thresholds(SCORE, LABEL == 1, precision=0.6).thresholds]
     assert found.thresholds[0].threshold is not None
     assert str(found.thresholds[0].threshold) in found.describe()[0]
+
+
+@pytest.mark.parametrize("names", [("true", "fake"), ("fake", "true"), ("relevant", "no"), ("Y", "N"), ("f", "t")])
+@pytest.mark.parametrize("convert", [int, bool])
+def test_numbers_and_booleans_are_two_labels_whatever_their_names(names, convert, tmp_path):
+    frame = judge(map(convert, DECISION), map(convert, LABEL))
+    for suffix in ("csv", "parquet", "jsonl"):
+        assert accuracy(read(write(frame, tmp_path / f"p.{suffix}"), names)) == ACCURACY
+
+
+@pytest.mark.parametrize(
+    ("decision", "label", "names"),
+    [
+        (np.array(["irrelevant", "relevant"])[DECISION], np.array(["not relevant", "relevant"])[LABEL], None),
+        (np.array(["bad", "good"])[DECISION], np.array(["good", "poor"])[LABEL], ("bad", "good", "poor")),
+        (DECISION, 2 * LABEL, None),
+    ],
+)
+def test_decisions_and_labels_that_share_one_value_only_use_different_words(decision, label, names, tmp_path):
+    names = names or ((*np.union1d(decision, label),) if isinstance(decision[0], str) else None)
+    message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"), names)
+    assert "different words; write the same words in both columns" in message
+    assert all(str(value) in message for value in (*decision, *label))
+
+
+def test_answers_that_failed_are_no_words_to_name(tmp_path):
+    path = write(judge(np.array(["ERROR", "yes"])[DECISION], LABEL), tmp_path / "p.csv")
+    assert "--labels" not in message_of(read, path)
+    path = write(judge(replaced(WORDS[DECISION], "ERROR"), LABEL), tmp_path / "p.csv")
+    message = message_of(read, path)
+    assert "--labels no,yes" in message
+    assert "if ERROR means" in message
+
+
+@pytest.mark.parametrize("name", ["Confidence", " confidence", "conf", "how_sure"])
+def test_a_confidence_that_is_not_read_is_noted(name, tmp_path):
+    path = write(judge(DECISION, LABEL).rename({"confidence": name}), tmp_path / "p.csv")
+    assert f"The column {name} is not read." in read(path).notes[-1]
+    assert read(path, confidence=name).rows.confidence is not None
+    assert not [note for note in read(path, confidence=name).notes if "is not read" in note]
+
+
+def test_times_as_labels_are_refused_and_as_groups_are_read():
+    days = (np.arange(N_ROWS) // 10).astype("datetime64[s]")
+    message = message_of(ReliabilityMap(**MAP).fit, PROBABILITIES, days)
+    assert "label is '1970-01-01T00:00:00'" in message
+    model = ReliabilityMap(**MAP)
+    by_time = model.fit(PROBABILITIES, LABEL, groups=days).summary_.notes
+    assert by_time == model.fit(PROBABILITIES, LABEL, groups=np.arange(N_ROWS) // 10).summary_.notes
+
+
+def test_a_word_of_confidence_with_a_comma_is_refused_as_such():
+    assert "replace the comma" in message_of(
+        ReliabilityMap(confidence_words={"very, high": 0.9}).fit, PROBABILITIES, LABEL
+    )

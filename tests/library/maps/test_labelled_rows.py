@@ -165,7 +165,7 @@ def test_signals_are_learned_from_the_rows_that_are_not_held_out():
 
 
 def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
-    frame = CONFIDENCES.with_columns(
+    frame = CONFIDENCES.drop("group").with_columns(
         label=pl.when(pl.int_range(N_ROWS) % 9 == 2).then(None).otherwise("label"),
         confidence=pl.when(pl.int_range(N_ROWS) == 0).then(0.1).otherwise("confidence"),
     )
@@ -175,7 +175,8 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
     assert read.notes[1].startswith("In 1 of 80 rows confidence is below 1/3,")
     assert len(read.notes) == 2
     assert len(read.rows) == 80
-    complete = read_labelled_rows(predictions(CONFIDENCES, drop_unlabelled=True), group=None, names=None)
+    rows = predictions(CONFIDENCES.drop("group"), drop_unlabelled=True)
+    complete = read_labelled_rows(rows, group=None, names=None)
     assert complete.notes == []
 
 

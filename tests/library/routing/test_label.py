@@ -219,3 +219,10 @@ def test_rows_with_a_weight_are_rejected(tmp_path):
 def test_a_column_named_label_is_allowed_if_another_label_column_is_named(tmp_path):
     path = maps.write_frame(make_confidences().with_columns(label=pl.lit(1)), tmp_path / "new.parquet")
     assert draw(path, tmp_path / "sample.parquet", reading=Reading(label="truth")).label_column == "truth"
+
+
+def test_a_mistyped_column_of_labels_is_refused_and_another_name_is_noted(tmp_path):
+    path = maps.write_frame(make_confidences().with_columns(label=pl.lit(1)), tmp_path / "new.parquet")
+    with pytest.raises(InputError, match="no column lable, which --label names; did you mean label"):
+        draw(path, tmp_path / "sample.csv", reading=Reading(label="lable"))
+    assert "has no column truth" in draw(path, tmp_path / "sample.csv", reading=Reading(label="truth")).notes[-1]

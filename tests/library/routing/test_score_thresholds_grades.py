@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from relmap.errors import InputError
+from relmap.io.column_layout import Reading
+from relmap.io.files import open_predictions
 from relmap.routing import score_thresholds
 from relmap.routing.score_thresholds import (
     GradeThresholds,
     _accept_implied,
     find_grade_thresholds,
     find_score_thresholds,
+    read_score,
 )
 from tests.maps import run_command
 
@@ -197,3 +200,32 @@ def test_codes_for_missing_grades_are_no_grades(drops, tmp_path):
     content = json.loads((tmp_path / "borders.json").read_text())
     assert content["rows"] == 810
     assert content["grades"] == [*NAMES]
+
+
+@pytest.mark.parametrize(
+    ("reading", "labels", "expected"),
+    [
+        ({}, ["0", "1", "2"], None),
+        ({}, ["2", "1", "0"], "Rows of 2 have higher scores than those of 1"),
+        ({}, ["0", "2", "1"], "Rows of 2 have higher scores than those of 1"),
+        ({"positive": "1"}, None, None),
+        ({"positive": "0"}, None, "Rows that are not positive have higher scores"),
+    ],
+)
+def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels, expected, tmp_path):
+    grade = np.arange(300) % (2 if labels is None else 3)
+    score = grade + np.random.default_rng(0).normal(size=300)
+    path = tmp_path / "p.csv"
+    pl.DataFrame({"score": score, "label": grade}).write_csv(path)
+    notes = read_score(open_predictions(path, Reading(score="score", **reading)), labels=labels).notes
+    assert [note.startswith(expected) for note in notes] == [True] if expected else notes == []
+    unrelated = pl.DataFrame({"score": np.random.default_rng(1).normal(size=300), "label": grade})
+    unrelated.write_csv(path)
+    assert read_score(open_predictions(path, Reading(score="score", **reading)), labels=labels).notes == []
+
+
+def test_codes_of_missing_labels_are_named_as_such_where_grades_are_asked_for(tmp_path):
+    path = tmp_path / "p.csv"
+    pl.DataFrame({"score": np.arange(90.0), "label": np.arange(90) % 3 - 1}).write_csv(path)
+    with pytest.raises(InputError, match="label has -1, 0, 1; if -1 means that there is no label"):
+        read_score(open_predictions(path, Reading(score="score")))
