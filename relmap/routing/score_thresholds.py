@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.errors import InputError, assignment, option
+from relmap.errors import InputError, assignment, labels_to_paste, option
 from relmap.io.column_layout import WEIGHT_COLUMN, Reading, normalize_name, require_column
 from relmap.io.columns import (
     BOOLEAN_LABELS,
@@ -489,7 +489,7 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
     notes = reading_notes(file)
     if frame[label].dtype.is_nested():
         raise InputError(f"{file.path}: the column {label} is {frame[label].dtype}{advise_scalar(frame[label])}")
-    advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
+    advice = _advise_missing_label(frame[label], reading.positive)
     if reading.drop_unlabelled:
         n_labels = 2 if names is None else len(names)
         omitted = find_omitted_rows(
@@ -515,6 +515,15 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
     if group is not None:
         groups = read_groups(frame[group], rows)
     return ScoreRows(score=score, grade=grade, names=names, groups=groups, notes=notes)
+
+
+def _advise_missing_label(label: pl.Series, positive: str | None) -> str:
+    """Say what to do with a row whose label is missing, or looks so."""
+    texts = label_texts(label).drop_nulls().unique().to_list()
+    if positive in texts and len(texts) == 2:  # without the other text, all rows have the same label
+        names = labels_to_paste(sorted(texts, key=positive.__eq__))
+        return f"drop or label the row, or if this is the other label, give {names} instead of {option('positive')}"
+    return f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
 
 
 def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None) -> list[str]:

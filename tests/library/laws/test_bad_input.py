@@ -386,6 +386,12 @@ CASES_BY_COMMAND = {
         ("bad.csv --labels 0,1,2 --positive 1", GRADED, "exclude each other", "or --positive for one label"),
         ("bad.csv", GRADED.with_columns(label=pl.col("label") % 2), "name the label that counts", "--positive LABEL"),
         (
+            "bad.csv --positive some",
+            GRADED.with_columns(label=pl.Series(["none", "some"] * 150)),
+            "looks like a missing value",
+            "--labels none,some instead of --positive",
+        ),
+        (
             "bad.csv",
             GRADED.with_columns(label=pl.col("label").replace_strict({0: "a", 1: "b", 2: "c"})),
             "name the grades in ascending order",
