@@ -959,7 +959,8 @@ def cascade_fit(
 
         write_text(figure, cost_accuracy_svg(summary.numbers))
     if document is None:
-        raise InputError("\n".join([*summary.notes, *summary.lines]))
+        print_lines([*summary.notes, *summary.lines[1:]])
+        raise InputError(summary.lines[0])
     save_cascade(document, out)
     options = assignments({"cascade": out, "predictions": "FILE", "out": "FILE"})
     next_step = f"{out} is written. `relmap cascade apply {options}` says which rows to send to which model."

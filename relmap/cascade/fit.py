@@ -560,6 +560,12 @@ def _describe(
         f"final decisions are correct, if new {unit} are independent and like these. On the {len(tests.score):,} rows "
         f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
     ]
+    if settings.budget is not None and chosen.cost > settings.budget:
+        lines.insert(
+            1,
+            f"The budget of {settings.budget:.4g} was kept on the rows that chose the thresholds; the cost is that of "
+            "the other rows, where it is higher by chance. A lower budget leaves room.",
+        )
     all_models = max((each.models for each in plans), key=len)
     unused = [name for name in all_models if name not in plan.models]
     if unused and plan.models:

@@ -359,6 +359,21 @@ def test_the_figure_and_the_numbers_are_written(tmp_path):
     assert json.loads((tmp_path / "numbers.json").read_text())["budget"] == 30
 
 
+def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_path, capsys):
+    files = {"--figure": tmp_path / "curve.svg", "--numbers": tmp_path / "numbers.json"}
+    with pytest.raises(InputError, match=r"^No thresholds: [^\n]*$"):
+        fit_command(tmp_path, "--target-accuracy", 0.9999, *(part for pair in files.items() for part in pair))
+    assert all(path.exists() for path in files.values())
+    assert not (tmp_path / "cascade.json").exists()
+
+
+@pytest.mark.parametrize("budget", [15.0, 20.0, 30.0, 50.0])
+def test_a_cost_above_the_budget_is_explained(budget):
+    cascade = Cascade(**CALLS, budget=budget).fit(LABELLED)
+    is_explained = any("kept on the rows that chose" in line for line in cascade.summary_.lines)
+    assert is_explained == (cascade.summary_.numbers["chosen"]["cost"] > budget)
+
+
 def test_an_existing_cascade_is_kept_without_force(tmp_path):
     (tmp_path / "cascade.json").write_text("mine")
     with pytest.raises(InputError, match="--force"):
