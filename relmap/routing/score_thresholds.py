@@ -34,6 +34,7 @@ from relmap.io.columns import (
     are_whole_numbers,
     find_grade_names,
     find_label_names,
+    is_missing_label,
     join_names,
     label_texts,
     looks_unjudged,
@@ -519,9 +520,12 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
 
 def _advise_missing_label(label: pl.Series, positive: str | None) -> str:
     """Say what to do with a row whose label is missing, or looks so."""
-    texts = label_texts(label).drop_nulls().unique().to_list()
-    if positive in texts and len(texts) == 2:  # without the other text, all rows have the same label
-        names = labels_to_paste(sorted(texts, key=positive.__eq__))
+    texts = label_texts(label).drop_nulls().unique()
+    others = texts.filter(texts != (positive or ""))
+    if (
+        positive is not None and len(others) == 1 and is_missing_label(others).all()
+    ):  # no second label without it
+        names = labels_to_paste([others[0], positive])
         return f"drop or label the row, or if this is the other label, give {names} instead of {option('positive')}"
     return f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
 
