@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from benchmarks.records import RESULTS, Record, last_commit, read_records, today, write_records
 from tasks.provenance.dvc_stages import stage_names
-from tasks.records.durations import KINDS, Duration, read_duration
+from tasks.records.durations import KINDS, Duration, add_durations, read_duration
 
 
 def summarize_durations(durations: dict[str, Duration]) -> list[list[str]]:
@@ -19,22 +19,24 @@ def summarize_durations(durations: dict[str, Duration]) -> list[list[str]]:
     Returns:
         A row for each stage, and their sum: stage, number of runs, seconds, and seconds of each kind of work.
     """
-    seconds_of_stage: dict[str, list[list[float]]] = defaultdict(list)
+    durations_of_stage: dict[str, list[Duration]] = defaultdict(list)
     for name, duration in durations.items():
-        seconds = [duration.seconds, *(duration.kinds[kind] for kind in KINDS)]
-        seconds_of_stage[name.partition("@")[0]].append(seconds)
-        seconds_of_stage["all"].append(seconds)
-    seconds_of_stage["all"] = seconds_of_stage.pop("all")  # the last row
+        durations_of_stage[name.partition("@")[0]].append(duration)
     rows = []
-    for stage, runs in seconds_of_stage.items():
-        sums = [sum(column) for column in zip(*runs, strict=True)]
-        rows.append([stage, str(len(runs)), *(f"{value:.1f}" for value in sums)])
+    for stage, runs in {**durations_of_stage, "all": [*durations.values()]}.items():
+        total = add_durations(runs)
+        seconds = [total.seconds, *total.kinds.values()]
+        rows.append([stage, str(len(runs)), *(f"{value:.1f}" for value in seconds)])
     return rows
 
 
 def main() -> None:
     """Write the record."""
-    durations = {stage: duration for stage in stage_names() if (duration := read_duration(stage)) is not None}
+    durations = {}
+    for stage in stage_names():
+        duration = read_duration(stage)
+        if duration is not None:
+            durations[stage] = duration
     record = Record(
         commit=last_commit("flows", "tasks", "relmap", "params.yaml"),
         date=today(),

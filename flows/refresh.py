@@ -29,7 +29,7 @@ from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command
 from tasks.records import store
-from tasks.records.durations import KINDS, Duration, read_duration
+from tasks.records.durations import KINDS, Duration, add_durations, read_duration
 from tasks.records.errors import RunFailed
 from tasks.results.values import display_name
 from tasks.settings.dataset_params import DatasetParams
@@ -308,8 +308,9 @@ def show_durations(durations: Mapping[str, Duration]) -> None:
         durations: Stage that ran -> its duration.
     """
     columns = ["stage", "seconds", *KINDS]
-    rows = {stage: [duration.seconds, *duration.kinds.values()] for stage, duration in durations.items()}
-    rows["sum"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    rows = {}
+    for stage, duration in {**durations, "sum": add_durations(durations.values())}.items():
+        rows[stage] = [duration.seconds, *duration.kinds.values()]
     table = Table(*columns, title="Seconds of each stage, and of the work in it (work at the same time is added)")
     for stage, seconds in rows.items():
         table.add_row(stage, *(f"{value:.1f}" for value in seconds))

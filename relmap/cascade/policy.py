@@ -172,7 +172,9 @@ def find_frontier(plans: Sequence[Plan]) -> list[Policy]:
         At most `MAX_TESTED` policies, measured on the rows for candidates, the most accurate and expensive first.
     """
     scanned = [_scan_plan(plan) for plan in plans]
-    origins = [(number, thresholds) for number, scan in enumerate(scanned) for thresholds in scan.thresholds]
+    origins = []
+    for number, scan in enumerate(scanned):
+        origins += [(number, thresholds) for thresholds in scan.thresholds]
     cost = np.concatenate([scan.cost for scan in scanned])
     accuracy = np.concatenate([scan.accuracy for scan in scanned])
     on_frontier = _undominated(cost, accuracy)

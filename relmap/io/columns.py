@@ -29,7 +29,6 @@ NAMES_OF_VALUE = {  # text -> names of labels that it means, in this order, wher
 OPPOSITE_VALUE = {"true": "false", "false": "true", "1": "0", "0": "1"}
 LETTER_OF_VALUE = {"true": ("t", "y"), "1": ("t", "y"), "false": ("f", "n"), "0": ("f", "n")}
 LETTER_NAMES = ({"t", "f"}, {"y", "n"})  # one of these letters alone may mean something else, such as m and f
-PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 MISSING_TEXTS = {  # how programs write a missing value, in lower case
     *("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "none", "<none>", "null", "<null>", "nil", "\\n"),
     *("1.#qnan", "-1.#ind", "n.a.", "(null)", "[null]", "pd.na"),
@@ -635,7 +634,9 @@ def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl
         return missing
     text = label.cast(pl.String)
     missing_texts = MISSING_TEXTS - {normalize_name(name) for name in names or ()}
-    no_numbers = text.filter(~text.str.contains(PLAIN_NUMBER))  # numbers can be as many texts as there are rows
+    no_numbers = text.filter(
+        ~text.str.contains(f"^({NUMBER.pattern})$")
+    )  # numbers can be as many texts as there are rows
     texts = [value for value in no_numbers.unique() if normalize_name(value) in missing_texts]
     return missing | text.is_in(texts).fill_null(False)
 
@@ -807,8 +808,12 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
         rows.reject_missing(column)
-        texts = column.unique() if words else column.clear()
-        number_of_text = {text: repr(words[normalize_name(text)]) for text in texts if normalize_name(text) in words}
+        number_of_text = {}
+        if words:  # otherwise millions of numbers would be normalized in vain
+            for text in column.unique():
+                word = normalize_name(text)
+                if word in words:
+                    number_of_text[text] = repr(words[word])
         is_word = column.is_in([*number_of_text]).to_numpy()
         text = column.str.strip_chars().str.to_lowercase()
         is_percent = (is_percent | text.str.ends_with("%").to_numpy()) & ~is_word

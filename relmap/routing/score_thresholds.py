@@ -520,11 +520,12 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
 
 def _advise_missing_label(label: pl.Series, positive: str | None) -> str:
     """Say what to do with a row whose label is missing, or looks so."""
-    texts = label_texts(label).drop_nulls().unique()
-    others = texts.filter(texts != (positive or ""))
-    if positive is not None and len(others) == 1 and is_missing_label(others).all():  # no second label without it
-        names = labels_to_paste([others[0], positive])
-        return f"drop or label the row, or if this is the other label, give {names} instead of {option('positive')}"
+    if positive is not None and label.dtype in (pl.String, pl.Categorical, pl.Enum):
+        texts = label_texts(label).drop_nulls().unique()
+        others = texts.filter(texts != positive)
+        if len(others) == 1 and is_missing_label(others).all():  # without it, there is no second label
+            names = labels_to_paste([others[0], positive])
+            return f"drop or label the row, or if this is the other label, give {names} instead of {option('positive')}"
     return f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
 
 

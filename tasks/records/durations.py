@@ -1,9 +1,8 @@
 """Where the time of a stage goes, by kind of work. Kept beside the results, which are the same in every run."""
 
-import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
@@ -28,6 +27,19 @@ class Duration(NamedTuple):
 
     seconds: float
     kinds: dict[str, float]
+
+
+def add_durations(durations: Collection[Duration]) -> Duration:
+    """Add the durations of several stages.
+
+    Args:
+        durations: The durations.
+
+    Returns:
+        Their sum, of all seconds and of each kind of work.
+    """
+    kinds = {kind: sum(duration.kinds[kind] for duration in durations) for kind in KINDS}
+    return Duration(sum(duration.seconds for duration in durations), kinds)
 
 
 _seconds: dict[str, float] = defaultdict(float)  # of this process
@@ -65,7 +77,7 @@ def record_duration(stage: str) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    created = psutil.Process(os.getpid()).create_time()
+    created = psutil.Process().create_time()
     _seconds.clear()
     _seconds["start"] = time.time() - created  # Python, imports and the look at the code
     yield

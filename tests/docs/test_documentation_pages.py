@@ -102,7 +102,7 @@ def test_the_entries_of_other_data_sets_are_valid(file):
 def test_readmes_are_short():
     shown = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)  # without hidden code
     assert len(shown.splitlines()) <= 120
-    assert not [name(page) for page in FOLDER_READMES if len(page.read_text().splitlines()) > 60]
+    assert not [name(page) for page in FOLDER_READMES if len(page.read_text().splitlines()) > 40]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *FOLDER_READMES], ids=name)

@@ -200,7 +200,9 @@ def test_flipped_bits_are_reported_and_removed_files_restored(finished_project, 
     flipped = {re.search(rf"path: {output}\n.*\n *md5: ..(\S+)", lock)[1] for output in FLIPPED}
     cache = sorted((finished_project.folder / ".dvc/cache/files/md5").glob("??/*"))
     others = [path for path in cache if path.name not in flipped]
-    in_cache = [next(path for path in others if path.suffix == suffix) for suffix in ("", ".dir")]
+    object_file = next(path for path in others if path.suffix == "")
+    listing = next(path for path in others if path.suffix == ".dir")
+    in_cache = [object_file, listing]
     for file in [*(finished_project.folder / name for name in FLIPPED.values()), *in_cache]:
         flip_bit(file, keep_times=True)
     printed = finished_project.run("flows.verify", status=1)

@@ -360,10 +360,11 @@ def test_the_figure_and_the_numbers_are_written(tmp_path):
 
 
 def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_path, capsys):
-    files = {"--figure": tmp_path / "curve.svg", "--numbers": tmp_path / "numbers.json"}
+    figure, numbers = tmp_path / "curve.svg", tmp_path / "numbers.json"
     with pytest.raises(InputError, match=r"^No thresholds: [^\n]*$"):
-        fit_command(tmp_path, "--target-accuracy", 0.9999, *(part for pair in files.items() for part in pair))
-    assert all(path.exists() for path in files.values())
+        fit_command(tmp_path, "--target-accuracy", 0.9999, "--figure", figure, "--numbers", numbers)
+    assert figure.exists()
+    assert numbers.exists()
     assert not (tmp_path / "cascade.json").exists()
 
 
