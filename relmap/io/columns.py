@@ -94,6 +94,10 @@ class FileRows(NamedTuple):
         texts = [name for name in frame.columns if frame[name].dtype == pl.String]
         if len(texts) < 2 or len(texts) < frame.width:  # one column may contain its own name
             return
+        # the first column alone decides in almost all files
+        is_header = frame.select((pl.col(texts[0]).str.strip_chars() == texts[0].strip()).fill_null(False)).to_series()
+        if not is_header.any():
+            return
         is_header = frame.select(
             pl.all_horizontal(pl.col(name).str.strip_chars() == name.strip() for name in texts).fill_null(False)
         ).to_series()
@@ -634,10 +638,11 @@ def is_missing_label(label: pl.Series, names: Sequence[str] | None = None) -> pl
         return missing
     text = label.cast(pl.String)
     missing_texts = MISSING_TEXTS - {normalize_name(name) for name in names or ()}
-    no_numbers = text.filter(
-        ~text.str.contains(f"^({NUMBER.pattern})$")
-    )  # numbers can be as many texts as there are rows
-    texts = [value for value in no_numbers.unique() if normalize_name(value) in missing_texts]
+    distinct = text.unique()
+    no_numbers = distinct.filter(~distinct.str.contains(f"^({NUMBER.pattern})$"))  # numbers can be millions of texts
+    texts = [value for value in no_numbers if normalize_name(value) in missing_texts]
+    if not texts:
+        return missing
     return missing | text.is_in(texts).fill_null(False)
 
 
@@ -755,8 +760,19 @@ def read_numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndar
     return values.to_numpy()
 
 
+def _convert_plain_numbers(text: pl.Series) -> pl.Series | None:
+    """Convert text to numbers if every text is a finite number with a decimal point, which is fast; otherwise None."""
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.has_nulls() or not numbers.is_finite().all():
+        return None
+    return numbers
+
+
 def _text_to_numbers(column: pl.Series, rows: FileRows, advice: str) -> pl.Series:
     """Convert text to numbers, with points or commas before the decimals."""
+    plain_numbers = _convert_plain_numbers(column)
+    if plain_numbers is not None:
+        return plain_numbers
     rows.reject(
         is_missing_label(column),
         lambda row: f"{column.name} is {column[row]!r}, which looks like a missing value; drop or fill the row",
@@ -808,6 +824,10 @@ def read_shares(column: pl.Series, rows: FileRows, reading: Reading) -> _Shares:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
         rows.reject_missing(column)
+        plain_numbers = None if words else _convert_plain_numbers(column)
+        if plain_numbers is not None:
+            column = plain_numbers
+    if column.dtype == pl.String:
         number_of_text = {}
         if words:  # otherwise millions of numbers would be normalized in vain
             for text in column.unique():

@@ -153,8 +153,9 @@ class CsvPredictions:
             InputError: It is not separated text.
         """
         text = SeparatedText.from_path(path)
-        with report_parse_errors(path, CSV, WRITE_AGAIN), cls(path, pa.schema([]), text)._open(None) as reader:
-            return cls(path, reader.schema, text)
+        with report_parse_errors(path, CSV, WRITE_AGAIN):
+            names = cls(path, pa.schema([]), text)._read_names()
+        return cls(path, pa.schema([(name, pa.string()) for name in names]), text)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the rows in pieces; blank lines are skipped unless there is a single column.
@@ -172,25 +173,12 @@ class CsvPredictions:
             yield from reader
 
     def _open(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
-        # no threads, since errors in threads do not name the row
-        read_options = csv.ReadOptions(
-            block_size=BLOCK_BYTES,
-            use_threads=False,
-            encoding=self.text.encoding.replace("utf-8", "utf8"),
-            skip_rows=int(self.text.has_separator_line),
-        )
-        parse_options = csv.ParseOptions(
-            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
-        )
-        if columns is None:  # pyarrow before 25 can set the type of named columns only
-            with csv.open_csv(self.path, read_options=read_options, parse_options=parse_options) as header:
-                names = header.schema.names
-        else:
-            names = columns
+        # pyarrow before 25 can set the type of named columns only
+        names = self._read_names() if columns is None else columns
         return csv.open_csv(
             self.path,
-            read_options=read_options,
-            parse_options=parse_options,
+            read_options=self._read_options,
+            parse_options=self._parse_options,
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 include_columns=columns,
@@ -198,6 +186,26 @@ class CsvPredictions:
                 null_values=[""],
                 quoted_strings_can_be_null=False,
             ),
+        )
+
+    def _read_names(self) -> list[str]:
+        with csv.open_csv(self.path, read_options=self._read_options, parse_options=self._parse_options) as reader:
+            names: list[str] = reader.schema.names
+            return names
+
+    @property
+    def _read_options(self) -> csv.ReadOptions:
+        return csv.ReadOptions(
+            block_size=BLOCK_BYTES,
+            use_threads=False,  # errors in threads do not name the row
+            encoding=self.text.encoding.replace("utf-8", "utf8"),
+            skip_rows=int(self.text.has_separator_line),
+        )
+
+    @property
+    def _parse_options(self) -> csv.ParseOptions:
+        return csv.ParseOptions(
+            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
         )
 
 

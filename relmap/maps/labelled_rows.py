@@ -249,7 +249,8 @@ def describe_repeated_ids(column: pl.Series, group: str | None) -> list[str]:
     """
     if group is not None or column.dtype.is_nested():
         return []
-    n_repeated = int((~column.drop_nulls().is_first_distinct()).sum())
+    ids = column.drop_nulls()
+    n_repeated = len(ids) - ids.n_unique()
     if not n_repeated:
         return []
     return [
