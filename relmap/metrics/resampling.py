@@ -188,6 +188,7 @@ class Resamples:
         ones = np.ones(len(order.row), dtype=exact_dtype)
         cell_and_cluster = (order.cell, self.cluster[order.row])
         n_cells = 3 * order.groups  # as in RiskOrder
+        matrix: scipy.sparse.csr_array | np.ndarray
         matrix = scipy.sparse.csr_array((ones, cell_and_cluster), shape=(n_cells, self.clusters))
         if matrix.nnz > MIN_DENSITY * n_cells * self.clusters:
             matrix = matrix.toarray()  # sums of whole numbers are the same in any order
