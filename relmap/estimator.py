@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from relmap.evaluation.assessment import MapAssessment
     from relmap.evaluation.summary import Cuts, Evaluation, FitSummary
     from relmap.maps.document import MapDocument
+    from relmap.maps.score import RowScores
     from relmap.report.plot import Plot
 
     Rows = ArrayLike | IntoDataFrame  # an array, or a frame of pandas, polars or Arrow
@@ -366,7 +367,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> model.reliability(labelled).is_between(0, 1).all()
             True
         """
-        return to_native_column(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
+        reliability: np.ndarray = scipy.special.expit(self._scored(X).logit)
+        return to_native_column(X, pl.Series("reliability", reliability)) if is_frame(X) else reliability
 
     @with_python_names
     def predict(self, X: "Rows") -> np.ndarray:
@@ -391,8 +393,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> bool((model.predict(logits) == logits.argmax(axis=1)).all())
             True
         """
-        decision = self._scored(X)["decision"].to_numpy()
-        return np.asarray(self.classes_[decision])
+        scores = self._scored(X)  # before classes_, since it says what is wrong with a model that is not fitted
+        return np.asarray(self.classes_[scores.decision])
 
     @available_if(_predicts_probabilities)
     def predict_proba(self, X: "Rows") -> np.ndarray:
@@ -833,14 +835,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         kind, numbers = read_array(array, self.arrays_, percent=self._is_percent(array))
         return numbers, kind
 
-    def _scored(self, X: "Rows") -> pl.DataFrame:
-        from relmap.maps.score import ignore_progress, score_array, score_file
+    def _scored(self, X: "Rows") -> "RowScores":
+        from relmap.maps.score import RowScores, ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is not None:
-            return score_array(self._document, *numbers).to_frame()
-        return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
+            return score_array(self._document, *numbers)
+        return RowScores.from_frame(score_file(self._document, self._unlabelled(predicted), ignore_progress).scores)
 
     def _assess(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> "MapAssessment":
         """Read and score labelled rows."""

@@ -670,18 +670,16 @@ def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return array.view(RoutedRows)
 
 
-def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | IntoSeries":
+def to_native_column(data: "InputData", values: pl.Series) -> "IntoSeries":
     """Convert a column to the library of a frame.
 
     Args:
-        data: A frame, or an array.
+        data: A frame.
         values: One value for each row.
 
     Returns:
-        A series of pandas or polars, a chunked array of Arrow, or for an array a NumPy array of shape (n,).
+        A series of pandas or polars, or a chunked array of Arrow.
     """
-    if not is_frame(data):
-        return values.to_numpy()
     native: Any = append_columns(data, values.to_frame())
     column: IntoSeries = nw.from_native(native, eager_only=True)[values.name].to_native()
     return column

@@ -286,6 +286,15 @@ class RowScores(NamedTuple):
     confidence: np.ndarray
     logit: np.ndarray
 
+    @classmethod
+    def from_frame(cls, scores: pl.DataFrame) -> "RowScores":
+        """Return the columns of SCORES as arrays.
+
+        Args:
+            scores: Frame with these columns.
+        """
+        return cls(*(scores[name].to_numpy() for name in SCORES))
+
     def to_frame(self) -> pl.DataFrame:
         """Return a frame with the columns of SCORES."""
         return pl.DataFrame([self.decision.astype(np.int32), self.confidence, self.logit], schema=SCORES)
