@@ -113,7 +113,7 @@ def measure_cell(cell: Cell, draws: int) -> dict[str, object]:
         if chosen is None:
             continue
         steps = STEPS_OF_PLANS[chosen.plan]
-        on_population = measure_policy(chosen.thresholds, _keep_steps(population, steps), plans[chosen.plan].costs)
+        on_population = measure_policy(chosen.thresholds, keep_steps(population, steps), plans[chosen.plan].costs)
         missed += on_population.accuracy < cell.target
         costs.append(on_population.cost)
     return {
@@ -128,15 +128,31 @@ def measure_cell(cell: Cell, draws: int) -> dict[str, object]:
 
 
 def _plan_of(steps: tuple[int, ...], rows: CascadeRows, half: int, groups: RowGroups | None) -> Plan:
-    kept = _keep_steps(rows, steps)
-    costs = replace(COSTS, models=tuple(COSTS.models[step] for step in steps))
+    kept = keep_steps(rows, steps)
     candidates = CascadeRows(kept.score[:half], kept.correct[:half])
     tests = CascadeRows(kept.score[half : 2 * half], kept.correct[half : 2 * half], groups)
-    return Plan(tuple(MODELS[step] for step in steps), costs, candidates, tests)
+    return Plan(tuple(MODELS[step] for step in steps), costs_of(steps), candidates, tests)
 
 
-def _keep_steps(rows: CascadeRows, steps: tuple[int, ...]) -> CascadeRows:
-    """Keep the models of some steps, and the person, who comes last."""
+def costs_of(steps: tuple[int, ...]) -> Costs:
+    """Return the costs of the models of some steps, and of the person.
+
+    Args:
+        steps: Numbers of the models, in their order.
+    """
+    return replace(COSTS, models=tuple(COSTS.models[step] for step in steps))
+
+
+def keep_steps(rows: CascadeRows, steps: tuple[int, ...]) -> CascadeRows:
+    """Keep the models of some steps, and the person, who comes last.
+
+    Args:
+        rows: Rows with all models and the person.
+        steps: Numbers of the models to keep, in their order.
+
+    Returns:
+        The rows, without their groups.
+    """
     return CascadeRows(rows.score[:, list(steps)], rows.correct[:, [*steps, -1]])
 
 
@@ -179,18 +195,19 @@ def measure_judges(judges: pl.DataFrame, fit_year: int) -> Iterator[dict[str, ob
         }
 
 
-def as_record(rows: list[dict[str, object]], command: str) -> Record:
+def as_record(rows: list[dict[str, object]], command: str, measured_code: tuple[str, ...] = MEASURED_CODE) -> Record:
     """Format rows of one table as a record for the pages.
 
     Args:
         rows: The rows, all with the same keys.
         command: Command that measured them.
+        measured_code: Files and folders of the code that was measured.
 
     Returns:
         The record.
     """
     cells = [[_format_cell(name, value) for name, value in row.items()] for row in rows]
-    return Record(commit=last_commit(*MEASURED_CODE), date=today(), command=command, columns=list(rows[0]), rows=cells)
+    return Record(commit=last_commit(*measured_code), date=today(), command=command, columns=list(rows[0]), rows=cells)
 
 
 def _format_cell(column: str, value: object) -> str:
