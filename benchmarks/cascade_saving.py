@@ -45,8 +45,7 @@ from relmap.cascade.policy import NEVER, CascadeRows, Plan, Policy, find_frontie
 MEASURED_CODE = ("relmap/cascade", "relmap/maps", "benchmarks/cascade_saving.py")
 READINGS = {name: {"logits": name} for name in MODELS}
 CONFIDENCES = "thresholds on the confidences"  # as the summary of a cascade calls them
-TARGETS = (0.85, 0.9, 0.95)
-REAL_TARGETS = (0.85, 0.95)
+TARGETS = (0.85, 0.95)
 LEVEL = 0.95  # of intervals
 LABEL_SHARES = np.array([0.6, 0.25, 0.15])
 LABEL_CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.87]])
@@ -348,7 +347,7 @@ def measure_simulations(n_draws: int, n_labelled: int, n_other: int) -> Iterator
         for draw in range(n_draws):
             labelled = simulate(situation, n_labelled, seed=2 * draw)
             pairs.append((labelled, simulate(situation, n_other, seed=2 * draw + 1)))
-        yield from _measure_targets(situation.name, TARGETS, pairs)
+        yield from _measure_targets(situation.name, pairs)
 
 
 def measure_real(folder: Path, n_draws: int, n_labelled: int, n_other: int) -> Iterator[dict[str, object]]:
@@ -378,7 +377,7 @@ def measure_real(folder: Path, n_draws: int, n_labelled: int, n_other: int) -> I
                 order = np.random.default_rng(draw).permutation(len(predictions.label))
                 labelled = predictions.take(order[:n_labelled])
                 pairs.append((labelled, predictions.take(order[n_labelled : n_labelled + n_other])))
-            yield from _measure_targets(f"{name}, {class_weight or 'no'} weights", REAL_TARGETS, pairs)
+            yield from _measure_targets(f"{name}, {class_weight or 'no'} weights", pairs)
 
 
 def train_models(source: Source, class_weight: ClassWeight) -> Predictions:
@@ -422,11 +421,9 @@ def train_models(source: Source, class_weight: ClassWeight) -> Predictions:
     return Predictions(source.label[other], tuple(logits))
 
 
-def _measure_targets(
-    name: str, targets: Sequence[float], pairs: Sequence[tuple[Predictions, Predictions]]
-) -> Iterator[dict[str, object]]:
+def _measure_targets(name: str, pairs: Sequence[tuple[Predictions, Predictions]]) -> Iterator[dict[str, object]]:
     accuracy_alone = np.mean([other.correct()[:, :-1].mean(axis=0) for _, other in pairs], axis=0)
-    for target in targets:
+    for target in TARGETS:
         draws = [measure_draw(labelled, other, target, seed) for seed, (labelled, other) in enumerate(pairs)]
         yield summarize(name, target, accuracy_alone, draws)
 
