@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relmap.errors import InputError, assignment
+from relmap.errors import InputError
 from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
-from relmap.routing.group_tests import RowGroups, min_groups_to_reject
+from relmap.routing.group_tests import RowGroups, max_rate_to_reject, min_groups_to_reject
 
 TIE_RANGE = 1e-9  # of reliability, within which rows are ordered at random
 MAX_CANDIDATES = 20_000  # combinations of thresholds that are tried
@@ -367,7 +367,7 @@ def choose_policy(
 
 
 def describe_missing_policy(
-    choice: CascadeChoice, plans: Sequence[Plan], *, target: float | None, level: float, n_groups: int | None
+    choice: CascadeChoice, plans: Sequence[Plan], *, target: float | None, level: float, hold_out: float
 ) -> str:
     """Explain why no thresholds were chosen, and what would help.
 
@@ -376,7 +376,7 @@ def describe_missing_policy(
         plans: The plans that it was made from.
         target: The target accuracy; None with a budget.
         level: Probability of a wrong statement.
-        n_groups: Number of all groups, those that fit the maps included; None without groups.
+        hold_out: Share of the groups that test the thresholds.
 
     Returns:
         A sentence.
@@ -386,15 +386,17 @@ def describe_missing_policy(
         return f"the cheapest way costs {cheapest:.4g}, which exceeds the budget; raise the budget"
     tests = plans[0].tests
     unit = "rows"
-    if tests.groups is not None and n_groups is not None:
+    if tests.groups is not None:
         unit = "groups"
-        needed = min_groups_to_reject(target, level)
-        if tests.groups.n_groups < needed:
-            enough = math.ceil(100 * needed / n_groups) / 100
-            larger = f" (or test on more of them: {assignment('hold_out', enough)})" if enough < 1 else ""
+        n_groups = tests.groups.n_groups
+        if n_groups < min_groups_to_reject(target, level):
+            shown = max_rate_to_reject(n_groups, level)
+            # enough groups if half of the errors that the target allows are made
+            needed = math.ceil(min_groups_to_reject(target, level, rate=(1 + target) / 2) / hold_out)
             return (
-                f"the thresholds are tested on {tests.groups.n_groups} of {n_groups} groups, and at least {needed} are "
-                f"needed to show an accuracy of {target:.1%}; label more groups{larger}, or lower the target"
+                f"{n_groups} groups test the thresholds, which shows an accuracy of at most {floor_percent(shown)}, "
+                f"even if all decisions are right; to show {100 * target:.4g}%, label about "
+                f"{math.ceil(needed / 10) * 10:,} groups in all, or choose a target below {floor_percent(shown)}"
             )
     n_units = len(tests.score) if tests.groups is None else tests.groups.n_groups
     best = choice.frontier[0]
@@ -412,3 +414,15 @@ def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
     if accuracy == 1:
         return np.ones(n_rows, dtype=bool)
     return np.random.default_rng(seed).random(n_rows) < accuracy
+
+
+def floor_percent(share: float) -> str:
+    """Format a lower bound in percent, rounded down.
+
+    Args:
+        share: The bound, in [0, 1].
+
+    Returns:
+        Such as 89.9%.
+    """
+    return f"{math.floor(1000 * share + 1e-9) / 10:g}%"
