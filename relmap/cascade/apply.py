@@ -111,8 +111,8 @@ class CascadeRoutes:
             return []
         return [
             f"This is below the target of {100 * self.target_accuracy:.4g}%, which is guaranteed for rows like the "
-            "labelled ones only. The expected accuracy is an estimate; label a random sample of these rows, and if they "
-            "are harder, fit the cascade again."
+            "labelled ones only. The expected accuracy is an estimate: label a random sample of these rows, and fit "
+            "the cascade again if they are harder."
         ]
 
     def _describe_cost(self) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 
 import polars as pl
 
@@ -117,7 +117,7 @@ def _canonical_text(text: str) -> str:
     if len(text) <= MAX_NUMBER_CHARACTERS and NUMBER.fullmatch(text):
         try:
             return _plain_number(Decimal(text))
-        except InvalidOperation:  # an exponent out of range
+        except DecimalException:  # an exponent out of range
             return text
     if text.lower() in ("true", "false"):
         return text.lower()
