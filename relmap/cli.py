@@ -910,7 +910,8 @@ def cascade_fit(
         list[str],
         typer.Option(
             help="Name and columns of a model, such as 'small decision=label_1 confidence=confidence_1'. Repeat it for "
-            "each model, the cheapest first."
+            "each model, the cheapest first. Its fields are options of `relmap fit`: decision, confidence, "
+            "confidence_words, percent, logits, probabilities, probability, score, border, positive."
         ),
     ],
     cost: Annotated[str, typer.Option(help="Cost of one row for each model and a person: small=1,large=20,person=100")],
@@ -923,7 +924,11 @@ def cascade_fit(
     group: Group = None,
     id_column: Annotated[
         str | None,
-        typer.Option("--id", help="Column of ids, which divide rows with the same reliability (default: id)."),
+        typer.Option(
+            "--id",
+            help="Columns that identify a row, such as query,passage, so that every call divides rows with the same "
+            "reliability in the same way (default: id, or all columns that are neither labels nor predictions).",
+        ),
     ] = None,
     drop_unlabelled: Annotated[bool, typer.Option("--drop-unlabelled", help="Omit rows without a label.")] = False,
     figure: Annotated[Path | None, typer.Option(help="File for the curve of accuracy by cost, ending in .svg.")] = None,
@@ -945,12 +950,15 @@ def cascade_fit(
     if figure is not None:
         check_suffix(figure, ".svg")
     parsed = [parse_model(text) for text in model]
-    models = read_models(dict(parsed), label=label, id_column=id_column, drop_unlabelled=drop_unlabelled)
+    id_columns = split_names("id", id_column, "query,passage")
+    models = read_models(dict(parsed), label=label, id_columns=id_columns, drop_unlabelled=drop_unlabelled)
     if len(models) < len(parsed):
         raise InputError("two models have the same name; give each its own")
     rows = read_frame(open_predictions(predictions))
     names = split_names("labels", labels, "bad,fair,good", 2)
-    document, summary = fit_cascade(rows, models, parse_costs(cost), settings, labels=names, group=group)
+    document, summary = fit_cascade(
+        rows, models, parse_costs(cost), settings, labels=names, group=group, id_columns=id_columns
+    )
     if numbers is not None:
         write_json_output(summary.to_dict(), numbers)
     if figure is not None:
@@ -960,7 +968,8 @@ def cascade_fit(
         write_text(figure, cost_accuracy_svg(summary.numbers))
     if document is None:
         print_lines([*summary.notes, *summary.lines[1:]])
-        raise InputError(summary.lines[0])
+        unchanged = f" {out} is an earlier cascade and was not changed." if out.exists() else ""
+        raise InputError(summary.lines[0] + unchanged)
     save_cascade(document, out)
     options = assignments({"cascade": out, "predictions": "FILE", "out": "FILE"})
     next_step = f"{out} is written. `relmap cascade apply {options}` says which rows to send to which model."
@@ -978,8 +987,8 @@ def cascade_apply(
     force: Force = False,
 ) -> list[str]:
     """Say which decisions to use, and which rows to send to the next model or a person; nothing is sent anywhere."""
-    from relmap.cascade.apply import ADDED_COLUMNS, apply_cascade
-    from relmap.cascade.document import load_cascade
+    from relmap.cascade.apply import apply_cascade
+    from relmap.cascade.document import ADDED_COLUMNS, load_cascade
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions, read_frame
     from relmap.io.output import check_output, write_frame_with_columns

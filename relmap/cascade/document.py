@@ -1,7 +1,8 @@
 """A cascade as a document: the maps of its models, the thresholds of its steps, and what was promised."""
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -9,11 +10,13 @@ from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import read_json_object, write_text
 from relmap.io.serialization import Count, Share
 from relmap.maps.document import MapDocument, MapPart
+from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN
 
 FORMAT = "relmap-cascade"
 MAX_FILE_BYTES = 2**28  # of up to ten maps
 MAX_MODELS = 5
 NO_NAMES = ("person", "use")  # words of the output that no model may be called by
+ADDED_COLUMNS = ("cascade_decision", "cascade_reliability", "cascade_route")
 
 Cost = Annotated[float, Field(ge=0, le=1e30)]
 
@@ -48,8 +51,8 @@ class CascadeDocument(MapPart):
         confidence_level: Confidence level of `lower_bound`.
         lower_bound: Lower bound of the accuracy of the final decisions.
         seed: Seed of the order of rows with the same reliability.
-        id_column: Column of ids that determine this order; null for the column `id`.
-        name_columns: Columns that determine it if there is no column of ids; without them, it is the row's number.
+        identity_columns: Columns that identify a row and so determine this order; if empty, it is the row's number.
+        are_numbered: Whether the labelled rows had the labels 0..K-1 without names, so that other words are errors.
     """
 
     format: Literal["relmap-cascade"] = "relmap-cascade"
@@ -62,8 +65,8 @@ class CascadeDocument(MapPart):
     confidence_level: Share
     lower_bound: Share
     seed: Count
-    id_column: str | None
-    name_columns: tuple[str, ...] = ()
+    identity_columns: tuple[str, ...]
+    are_numbered: bool = False
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -128,8 +131,20 @@ def load_cascade(path: Path) -> CascadeDocument:
     text, content = read_json_object(path, kind="cascade", command="relmap cascade fit", max_bytes=MAX_FILE_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a cascade; give a file that `relmap cascade fit` wrote")
+    if "id_column" in content:
+        text = json.dumps(_convert_identity(content))
     try:
         return CascadeDocument.model_validate_json(text)
     except ValidationError as error:
         errors = "; ".join(describe_validation_errors(error, "cascade"))
         raise InputError(f"{path} is not a valid cascade; fit it again: {errors}") from None
+
+
+def _convert_identity(content: dict[str, Any]) -> dict[str, Any]:
+    """Convert a cascade that named a column of ids and, where rows had none, other columns that identify a row."""
+    converted = dict(content)
+    id_column = converted.pop("id_column")
+    others = converted.pop("name_columns", [])
+    if id_column is None and DEFAULT_ID_COLUMN in others:
+        id_column = DEFAULT_ID_COLUMN
+    return converted | {"identity_columns": others if id_column is None else [id_column]}

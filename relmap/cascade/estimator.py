@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from relmap.cascade.apply import ADDED_COLUMNS, apply_cascade
-from relmap.cascade.document import CascadeDocument, load_cascade, save_cascade
+from relmap.cascade.apply import apply_cascade
+from relmap.cascade.document import ADDED_COLUMNS, CascadeDocument, load_cascade, save_cascade
 from relmap.cascade.fit import fit_cascade
 from relmap.cascade.models import read_models
 from relmap.cascade.settings import CascadeSettings
@@ -36,7 +36,9 @@ class Cascade:
         budget: Mean cost of a row, instead of a target.
         labels: Names of the labels, in their order; None for 0..K-1.
         label: Column of the true label.
-        id: Column of ids, which divide rows with the same reliability; None for the column `id`, or row numbers.
+        id: Column, or list of columns, that identifies a row, so that every call divides rows with the same reliability
+            in the same way. None for the column `id` or, without it, all columns that are neither labels nor
+            predictions. `apply` needs these columns.
         drop_unlabelled: Whether to drop rows without a label.
         person_accuracy: Share of decisions of a person that are correct, in (0, 1].
         confidence_level: Confidence level of the guarantee, in (0, 1).
@@ -67,7 +69,7 @@ class Cascade:
         budget: float | None = None,
         labels: Sequence[object] | None = None,
         label: str | None = None,
-        id: str | None = None,  # noqa: A002 - the same name as the option of the commands
+        id: str | Sequence[str] | None = None,  # noqa: A002 - the same name as the option of the commands
         drop_unlabelled: bool = False,
         person_accuracy: float = 1.0,
         confidence_level: float = 0.95,
@@ -126,10 +128,15 @@ class Cascade:
             if groups is not None and group is None:
                 group = "group"
                 frame = add_column(frame, group, groups, "groups")
-            models = read_models(self.models, label=self.label, id_column=self.id, drop_unlabelled=self.drop_unlabelled)
+            id_columns = [self.id] if isinstance(self.id, str) else self.id
+            models = read_models(
+                self.models, label=self.label, id_columns=id_columns, drop_unlabelled=self.drop_unlabelled
+            )
             labels = None if self.labels is None else [str(label) for label in self.labels]
             rows = FramePredictions.from_frame(frame)
-            document, self.summary_ = fit_cascade(rows, models, self.costs, settings, labels=labels, group=group)
+            document, self.summary_ = fit_cascade(
+                rows, models, self.costs, settings, labels=labels, group=group, id_columns=id_columns
+            )
         if document is None:
             raise InputError(self.summary_.lines[0])
         self.document_ = document
@@ -143,7 +150,8 @@ class Cascade:
 
         Returns:
             The frame with the columns `cascade_decision`, `cascade_reliability` and `cascade_route`, which replace
-            columns of these names from an earlier call.
+            columns of these names from an earlier call. Decisions have the type of the column of decisions of the first
+            model, where it can hold the names of the labels, and are text otherwise.
 
         Raises:
             InputError: The rows cannot be read.
@@ -225,8 +233,8 @@ class Cascade:
             costs,
             target_accuracy=document.target_accuracy,
             budget=document.budget,
-            labels=document.label_names,
-            id=document.id_column,
+            labels=None if document.are_numbered else document.label_names,
+            id=list(document.identity_columns) or None,
             person_accuracy=document.person_accuracy,
             confidence_level=document.confidence_level,
             seed=document.seed,

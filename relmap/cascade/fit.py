@@ -10,20 +10,22 @@ with a minus sign if the decisions differ. If two models err independently and t
 decision are those of its own reliability plus this second signal.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy.special import expit, log_softmax
 
 from relmap.cascade.document import MAX_MODELS, NO_NAMES, CascadeDocument, CascadeStep, signal_names
+from relmap.cascade.identity import describe_identity, find_identity_columns, identify_rows
 from relmap.cascade.models import MODEL_FIELDS
 from relmap.cascade.policy import (
     NEVER,
+    TIE_RANGE,
     CascadeChoice,
     CascadeRows,
     Costs,
@@ -31,6 +33,7 @@ from relmap.cascade.policy import (
     Policy,
     choose_policy,
     describe_missing_policy,
+    floor_percent,
     simulate_person,
     tie_breakers,
 )
@@ -45,7 +48,7 @@ from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map
-from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN, read_labelled_rows
+from relmap.maps.labelled_rows import read_labelled_rows
 from relmap.maps.options import FitOptions
 from relmap.maps.score import ignore_progress, score_file
 from relmap.routing.group_tests import RowGroups
@@ -53,6 +56,7 @@ from relmap.routing.group_tests import RowGroups
 PERSON = "person"
 MAX_SUPPORT = 10.0  # log-odds; a reliability closer to 0 or 1 supports no further
 MIN_TEST_ROWS = 20
+MIN_DIVIDED_SHARE = 0.01  # of the rows; fewer rows with the same reliability are not mentioned
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,24 @@ class _ModelRows:
     stated_confidence: np.ndarray | None
 
 
+class _LabelledContent(NamedTuple):
+    """Content of a file of labelled rows.
+
+    Attributes:
+        models: The rows with the decisions of each model, by its name.
+        names: Names of the labels, in their order.
+        groups: Group of each row, shape (n,); None without groups.
+        notes: Sentences on how the file was read.
+        are_numbered: Whether the labels are 0..K-1 without names.
+    """
+
+    models: dict[str, _ModelRows]
+    names: tuple[str, ...]
+    groups: np.ndarray | None
+    notes: list[str]
+    are_numbered: bool
+
+
 def fit_cascade(
     rows: FramePredictions,
     models: Mapping[str, Reading],
@@ -73,6 +95,7 @@ def fit_cascade(
     *,
     labels: Sequence[str] | None = None,
     group: str | None = None,
+    id_columns: Sequence[str] | None = None,
 ) -> tuple[CascadeDocument | None, Summary]:
     """Fit a cascade on labelled rows with the predictions of all models.
 
@@ -83,6 +106,8 @@ def fit_cascade(
         settings: Target or budget, and further options.
         labels: Names of the labels, in their order; None for 0..K-1.
         group: Column of groups of dependent rows, such as the query.
+        id_columns: Columns that identify a row; None for `id` or, without it, all that are neither labels nor
+            predictions.
 
     Returns:
         The cascade, None if no thresholds reach the target; and its description.
@@ -97,14 +122,16 @@ def fit_cascade(
             f"probabilities. Give such rows, without the column {WEIGHT_COLUMN}"
         )
     rows, models, notes = _drop_unlabelled(rows, models, labels)
-    read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
-    notes += read_notes
+    content = _read_models(rows, models, labels, group, settings.seed)
+    read = content.models
+    names = content.names
+    groups = content.groups
+    notes += [*content.notes, *_describe_order(models, costs)]
+    identity_columns = find_identity_columns(rows, models, id_columns)
     is_test = _choose_test_rows(len(rows.frame), groups, settings)
     fitted = _fit_maps(rows, read, names, group, is_test, settings.seed)
-    id_column = next(iter(models.values())).id
-    name_columns = _find_name_columns(rows, models)
     pool = _Pool(
-        names=name_rows(rows.frame, id_column, name_columns),
+        names=identify_rows(rows, identity_columns),
         correct={name: model.correct for name, model in read.items()},
         person=simulate_person(len(is_test), settings.person_accuracy, settings.seed),
         is_test=is_test,
@@ -143,20 +170,21 @@ def fit_cascade(
         },
     }
     if choice.chosen is None:
-        n_groups = None if groups is None else len(np.unique(groups))
         level = 1 - settings.confidence_level
-        reason = describe_missing_policy(choice, plans, target=settings.target_accuracy, level=level, n_groups=n_groups)
-        return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
-    asked = plans[choice.chosen.plan].models
-    lines = _describe(choice, plans, alternatives, single, settings)
-    if not asked:
-        reason = (
-            f"No cascade: a person alone costs {choice.chosen.cost:.4g} per row, and no cascade that "
-            "reaches this is cheaper. Cheaper or better models, or more labelled rows, can change this."
+        reason = describe_missing_policy(
+            choice, plans, target=settings.target_accuracy, level=level, hold_out=settings.hold_out
         )
-        return None, Summary(lines=(reason, *lines[1:]), notes=tuple(notes), numbers=numbers)
-    maps = {name: fitted[asked[: k + 1]].document for k, name in enumerate(asked)}
-    document = _build_document(maps, choice, plans[choice.chosen.plan].costs, settings, id_column, name_columns)
+        return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
+    chosen = choice.chosen
+    plan = plans[chosen.plan]
+    comparison = _describe_alternatives(alternatives, single)
+    if not plan.models:
+        lines = [_describe_person_alone(chosen, settings), *comparison]
+        return None, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
+    fits = [fitted[plan.models[: k + 1]] for k in range(len(plan.models))]
+    lots = _describe_lots(chosen, plan, fits, names, is_test)
+    lines = [*_describe(choice, plans, settings), *lots, *comparison, describe_identity(identity_columns)]
+    document = _build_document(fits, choice, plan, settings, identity_columns, are_numbered=content.are_numbered)
     return document, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
 
 
@@ -180,7 +208,7 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
     if missing or unknown:
         raise InputError(
             f"costs are given for {join_names(list(costs)) or 'nothing'}; give one for each of the models "
-            f"{join_names(list(models))}, and optionally for {PERSON}"
+            f"{join_names(list(models))}, and optionally for {PERSON}{_advise_person(unknown)}"
         )
     for name, cost in costs.items():
         if not isinstance(cost, Real) or not 0 <= cost <= 1e30:
@@ -191,6 +219,26 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
         person=None if person is None else float(person),
         person_accuracy=settings.person_accuracy,
     )
+
+
+def _advise_person(unknown: Sequence[str]) -> str:
+    """Advise, as the end of a message, on names with a cost that are not models."""
+    if not unknown:
+        return ""
+    return f"; {join_names(unknown)} is no model, and people who decide the rest have the cost {PERSON}"
+
+
+def _describe_order(models: Mapping[str, Reading], costs: Mapping[str, float]) -> list[str]:
+    """Note a model that is asked after a more expensive one."""
+    names = list(models)
+    notes = []
+    for before, after in pairwise(names):
+        if costs[after] < costs[before]:
+            notes.append(
+                f"{before}, which costs {costs[before]:g}, is asked before {after}, which costs {costs[after]:g}: "
+                "models are asked in the order in which they are given; give the cheapest first."
+            )
+    return notes
 
 
 def _drop_unlabelled(
@@ -224,8 +272,8 @@ def _read_models(
     labels: Sequence[str] | None,
     group: str | None,
     seed: int,
-) -> tuple[dict[str, _ModelRows], tuple[str, ...], np.ndarray | None, list[str]]:
-    """Read the decisions of all models; return them with the names of the labels, the groups and notes."""
+) -> _LabelledContent:
+    """Read the decisions of all models, the names of the labels and the groups."""
     names = None if labels is None else tuple(labels)
     read: dict[str, _ModelRows] = {}
     notes: list[str] = []
@@ -247,9 +295,10 @@ def _read_models(
                 f"More than half of the decisions of {name} are wrong: {accuracy:.1%} are correct. Check its labels, "
                 "or omit this model."
             )
+    are_numbered = names is None
     if names is None:
         names = tuple(str(label) for label in range(max(n_labels.values())))
-    return read, names, groups, notes
+    return _LabelledContent(read, names, groups, notes, are_numbered)
 
 
 def _stated_confidence(rows: FixedDecisions) -> np.ndarray | None:
@@ -304,34 +353,6 @@ def with_signals(
                 raise InputError(f"the rows have a column {name}, which the cascade computes; rename it")
             frame = frame.with_columns(pl.Series(name, values))
     return frame
-
-
-def name_rows(frame: pl.DataFrame, id_column: str | None, name_columns: Sequence[str]) -> Sequence[object]:
-    """Name rows, so that those with the same reliability are divided in the same way in every call.
-
-    Args:
-        frame: n rows.
-        id_column: Column of ids; None for `id`.
-        name_columns: Columns that name a row together if there are no ids.
-
-    Returns:
-        The names, n of them; the numbers of the rows if these columns are missing.
-    """
-    column = id_column or DEFAULT_ID_COLUMN
-    if column in frame.columns:
-        return frame[column].to_list()
-    if name_columns and set(name_columns) <= set(frame.columns):
-        return frame.select(name_columns).rows()
-    return range(len(frame))
-
-
-def _find_name_columns(rows: FramePredictions, models: Mapping[str, Reading]) -> tuple[str, ...]:
-    """Find the columns that are neither labels nor predictions, such as query and document."""
-    used: set[str] = set()
-    for reading in models.values():
-        layout = find_layout(rows.frame.columns, str(rows.path), labelled=True, reading=reading)
-        used.update(layout.all_columns)
-    return tuple(column for column in rows.frame.columns if column not in used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,59 +527,60 @@ def _policy_json(policy: Policy, plans: Sequence[Plan]) -> dict[str, object]:
         "cost": policy.cost,
         "accuracy": policy.accuracy,
         "shares": list(policy.shares),
+        "asked": _shares_asked(policy).tolist(),
     }
 
 
+def _shares_asked(policy: Policy) -> np.ndarray:
+    """Return the share of the rows that reach each step, shape (number of steps,)."""
+    return np.cumsum(policy.shares[::-1])[::-1]
+
+
 def _build_document(
-    maps: Mapping[str, MapDocument],
+    fits: Sequence[_FittedModel],
     choice: CascadeChoice,
-    costs: Costs,
+    plan: Plan,
     settings: CascadeSettings,
-    id_column: str | None,
-    name_columns: tuple[str, ...],
+    identity_columns: tuple[str, ...],
+    *,
+    are_numbered: bool,
 ) -> CascadeDocument:
     assert choice.chosen is not None
     assert choice.lower_bound is not None
-    thresholds = [*choice.chosen.thresholds, 0.0][: len(maps)]  # without a person, the last model decides the rest
+    thresholds = [*choice.chosen.thresholds, 0.0][: len(fits)]  # without a person, the last model decides the rest
     steps = []
-    for (name, document), threshold, cost in zip(maps.items(), thresholds, costs.models, strict=True):
+    for name, fit, threshold, cost in zip(plan.models, fits, thresholds, plan.costs.models, strict=True):
         stored = None if threshold >= NEVER else threshold
-        steps.append(CascadeStep(name=name, cost=cost, threshold=stored, map=document))
+        steps.append(CascadeStep(name=name, cost=cost, threshold=stored, map=fit.document))
     return CascadeDocument(
         steps=tuple(steps),
-        person_cost=costs.person,
+        person_cost=plan.costs.person,
         person_accuracy=settings.person_accuracy,
         target_accuracy=settings.target_accuracy,
         budget=settings.budget,
         confidence_level=settings.confidence_level,
         lower_bound=choice.lower_bound,
         seed=settings.seed,
-        id_column=id_column,
-        name_columns=name_columns,
+        identity_columns=identity_columns,
+        are_numbered=are_numbered,
     )
 
 
-def _describe(
-    choice: CascadeChoice,
-    plans: Sequence[Plan],
-    alternatives: Mapping[str, CascadeChoice],
-    single: Sequence[tuple[str, float, float]],
-    settings: CascadeSettings,
-) -> list[str]:
-    """Describe the thresholds, their guarantee and the alternatives."""
+def _describe(choice: CascadeChoice, plans: Sequence[Plan], settings: CascadeSettings) -> list[str]:
+    """Describe the thresholds and their guarantee."""
     chosen = choice.chosen
     assert chosen is not None
     assert choice.lower_bound is not None
     plan = plans[chosen.plan]
     tests = plan.tests
-    deciders = [*plan.models, *([PERSON] if plan.costs.person is not None else [])]
-    shares = [f"{name} decides {share:.1%}" for name, share in zip(deciders, chosen.shares, strict=True)]
+    n_rows = len(tests.score)
     unit = "rows" if tests.groups is None else "groups"
     lines = [
-        f"{join_names(shares)}, at a mean cost of {chosen.cost:.4g} per row.",
-        f"With {100 * settings.confidence_level:g}% confidence, at least {_floor_percent(choice.lower_bound)} of the "
-        f"final decisions are correct, if new {unit} are independent and like these. On the {len(tests.score):,} rows "
+        f"{_describe_shares(chosen, plan)}, at a mean cost of {chosen.cost:.4g} per row.",
+        f"With {100 * settings.confidence_level:g}% confidence, at least {floor_percent(choice.lower_bound)} of the "
+        f"final decisions are correct, if new {unit} are independent and like these. On the {n_rows:,} rows "
         f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
+        f"Cost of these {n_rows:,} rows: {_describe_cost(chosen, plan, n_rows)}.",
     ]
     if settings.budget is not None and chosen.cost > settings.budget:
         lines.insert(
@@ -568,12 +590,79 @@ def _describe(
         )
     all_models = max((each.models for each in plans), key=len)
     unused = [name for name in all_models if name not in plan.models]
-    if unused and plan.models:
-        lines.append(f"Not asked, because this is cheaper without: {join_names(unused)}.")
+    if unused:
+        gain = "cheaper" if settings.budget is None else "more accurate"
+        lines.append(f"Not asked: {join_names(unused)}; on the rows that chose the plan, it is {gain} without.")
     if plan.costs.person is not None:
         lines.append(f"A person is assumed to be correct in {100 * settings.person_accuracy:g}% of the decisions.")
-    for name, cost, accuracy in single:
-        lines.append(f"  {name}: cost {cost:.4g}, accuracy {accuracy:.1%}")
+    return lines
+
+
+def _list_deciders(plan: Plan) -> list[str]:
+    """Return the names of the models, and a person if there is one."""
+    return [*plan.models, *([f"a {PERSON}"] if plan.costs.person is not None else [])]
+
+
+def _describe_shares(chosen: Policy, plan: Plan) -> str:
+    """Describe the shares of the rows that each step is asked and decides."""
+    phrases = []
+    for number, name in enumerate(_list_deciders(plan)):
+        is_person = number == len(plan.models)
+        asked = "" if number == 0 or is_person else f"is asked in {_shares_asked(chosen)[number]:.1%} and "
+        phrases.append(f"{name} {asked}decides {chosen.shares[number]:.1%}")
+    return join_names(phrases)
+
+
+def _describe_cost(chosen: Policy, plan: Plan, n_rows: int) -> str:
+    """Describe the total cost as a sum over the models and a person."""
+    costs = [*plan.costs.models, *([plan.costs.person] if plan.costs.person is not None else [])]
+    counts = (_shares_asked(chosen) * n_rows).round().astype(int)
+    terms = []
+    for name, count, cost in zip(_list_deciders(plan), counts, costs, strict=True):
+        terms.append(f"{count:,} x {cost:g} ({name})")
+    return f"{' + '.join(terms)} = {chosen.cost * n_rows:,.8g}"
+
+
+def _describe_lots(
+    chosen: Policy, plan: Plan, fits: Sequence[_FittedModel], names: Sequence[str], is_test: np.ndarray
+) -> list[str]:
+    """Describe decisions with the same reliability that are divided at random, if there are many."""
+    lines = []
+    deciders = _list_deciders(plan)
+    step = plan.tests.deciding_step(chosen.thresholds)
+    for number, threshold in enumerate(chosen.thresholds):
+        reliability = expit(fits[number].logit[is_test])
+        is_divided = (step >= number) & (reliability < threshold) & (reliability + TIE_RANGE > threshold)
+        if is_divided.sum() < MIN_DIVIDED_SHARE * len(step):
+            continue
+        labels = [names[label] for label in np.unique(fits[number].decision[is_test][is_divided])]
+        lines.append(
+            f"The {int(is_divided.sum()):,} decisions {join_names(labels)} of {deciders[number]} with a reliability of "
+            f"{reliability[is_divided][0]:.1%} are divided by lot: {(step[is_divided] > number).mean():.0%} go to "
+            f"{deciders[number + 1]}."
+        )
+    return lines
+
+
+def _describe_person_alone(chosen: Policy, settings: CascadeSettings) -> str:
+    """Explain that no cascade is cheaper than a person."""
+    advice = "Cheaper or better models, or more labelled rows, can change this."
+    if settings.target_accuracy is None:
+        return (
+            f"No cascade: a person alone costs {chosen.cost:.4g} per row, which is within the budget, and no cascade "
+            "is more accurate."
+        )
+    return (
+        f"No cascade reaches {100 * settings.target_accuracy:.4g}% at less than a person alone ({chosen.cost:.4g} per "
+        f"row). {advice}"
+    )
+
+
+def _describe_alternatives(
+    alternatives: Mapping[str, CascadeChoice], single: Sequence[tuple[str, float, float]]
+) -> list[str]:
+    """List cost and accuracy of each model alone, of a person alone, and of other ways to choose rows."""
+    lines = [f"  {name}: cost {cost:.4g}, accuracy {accuracy:.1%}" for name, cost, accuracy in single]
     for name, alternative in alternatives.items():
         if alternative.chosen is None:
             lines.append(f"  {name}: no thresholds")
@@ -581,8 +670,3 @@ def _describe(
         other = alternative.chosen
         lines.append(f"  {name}, chosen in the same way: cost {other.cost:.4g}, accuracy {other.accuracy:.1%}")
     return lines
-
-
-def _floor_percent(share: float) -> str:
-    """Format a lower bound in percent, rounded down."""
-    return f"{math.floor(1000 * share + 1e-9) / 10:g}%"

@@ -1,7 +1,7 @@
 """How the columns of each model of a cascade are read."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,14 +16,18 @@ TRUE_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False,
 
 
 def read_models(
-    models: Mapping[str, Mapping[str, Any]], *, label: str | None, id_column: str | None, drop_unlabelled: bool
+    models: Mapping[str, Mapping[str, Any]],
+    *,
+    label: str | None,
+    id_columns: Sequence[str] | None,
+    drop_unlabelled: bool,
 ) -> dict[str, Reading]:
     """Check how the columns of each model are read.
 
     Args:
         models: Fields of a reading for each model, by its name.
         label: Column of the true label.
-        id_column: Column of ids.
+        id_columns: Columns that identify a row. A single one is also read as the id of the fit rows of each map.
         drop_unlabelled: Whether to drop rows without a label.
 
     Returns:
@@ -33,6 +37,7 @@ def read_models(
         InputError: A field is unknown, or a model names no column of predictions.
     """
     readings = {}
+    id_column = id_columns[0] if id_columns is not None and len(id_columns) == 1 else None
     for name, given in models.items():
         if isinstance(given, str) or not isinstance(given, Mapping):
             raise InputError(f"the model {name} is {given!r}; give its columns, such as {{'decision': 'column'}}")
@@ -40,7 +45,9 @@ def read_models(
         if unknown:
             raise InputError(f"the model {name} has {join_names(unknown)}; use {join_names(MODEL_FIELDS)}")
         if not any(given.get(field) for field in PREDICTIONS):
-            raise InputError(f"the model {name} names no predictions; give one of {join_names(PREDICTIONS)}")
+            raise InputError(
+                f"the model {name} names no predictions; give one of {join_names(PREDICTIONS)}, {_example_of(name)}"
+            )
         values = dict(given)
         if isinstance(values.get("confidence_words"), Mapping):
             values["confidence_words"] = words_to_text(values["confidence_words"])
@@ -130,6 +137,12 @@ def _parse_truth(text: str) -> bool:
     if text.lower() not in TRUE_WORDS:
         raise InputError(f"percent is {text!r}; say true or false")
     return TRUE_WORDS[text.lower()]
+
+
+def _example_of(name: str) -> str:
+    if option("model").startswith("--"):
+        return f"such as {assignment('model', f'{name} decision=COLUMN')}"
+    return "such as {'decision': 'COLUMN'}"
 
 
 def _example() -> str:

@@ -5,9 +5,10 @@ threshold of its step; otherwise the row goes on to the next model, and from the
 does not pay is left out, so there is a plan for each choice of models. `choose_policy` finds plan and thresholds by
 Pareto testing (Laufer-Goldshtein et al., 2023, Efficiently controlling multiple risks with Pareto testing). Rows that
 the maps were fitted on give the candidates: thresholds of any plan for which no others are both cheaper and more
-accurate. The candidates are then tested on rows that neither the maps nor the candidates have seen, in the order of
-their estimated accuracy, the most accurate first, until one fails. This controls the probability of choosing thresholds
-that miss the target, without a correction for the number of candidates.
+accurate, and some between two of these whose costs differ much. The candidates are then tested on rows that neither
+the maps nor the candidates have seen, in the order of their estimated accuracy, the most accurate first, until one
+fails. This controls the probability of choosing thresholds that miss the target, without a correction for the number
+of candidates.
 """
 
 import hashlib
@@ -19,13 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relmap.errors import InputError, assignment
+from relmap.errors import InputError
 from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
-from relmap.routing.group_tests import RowGroups, min_groups_to_reject
+from relmap.routing.group_tests import RowGroups, max_rate_to_reject, min_groups_to_reject
 
 TIE_RANGE = 1e-9  # of reliability, within which rows are ordered at random
 MAX_CANDIDATES = 20_000  # combinations of thresholds that are tried
-MAX_TESTED = 200  # candidates that are tested at most
+MAX_TESTED = 200  # candidates of the frontier that are tested at most
+N_STEPS = 50  # of the cost, in each of which a candidate is tested where possible
 NEVER = 2.0  # threshold of a model that decides no row: above every reliability
 
 
@@ -162,33 +164,57 @@ def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs,
     )
 
 
-def find_frontier(plans: Sequence[Plan]) -> list[Policy]:
+def find_frontier(plans: Sequence[Plan], n_steps: int | None = None) -> list[Policy]:
     """Find plans and thresholds for which no others are both cheaper and at least as accurate.
+
+    Accuracies on few rows are equal or ordered by chance, so there may be large steps of the cost on the frontier. With
+    `n_steps`, there are further policies in these, which are as accurate as the next cheaper one. On other rows, the
+    more expensive ones are mostly more accurate.
 
     Args:
         plans: The plans.
+        n_steps: Number of equal steps of the cost, each of which has a policy where possible; None for the frontier.
 
     Returns:
-        At most `MAX_TESTED` policies, measured on the rows for candidates, the most accurate and expensive first.
+        At most `MAX_TESTED` policies of the frontier, measured on the rows for candidates, the most accurate and
+        expensive first, and at most `n_steps` others.
     """
     scanned = [_scan_plan(plan) for plan in plans]
-    origins = []
-    for number, scan in enumerate(scanned):
-        origins += [(number, thresholds) for thresholds in scan.thresholds]
     cost = np.concatenate([scan.cost for scan in scanned])
     accuracy = np.concatenate([scan.accuracy for scan in scanned])
-    on_frontier = _undominated(cost, accuracy)
-    if len(on_frontier) > MAX_TESTED:
-        on_frontier = on_frontier[np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)]
+    first = np.cumsum([0, *(len(scan.cost) for scan in scanned)])
+    chosen = _undominated(cost, accuracy)
+    if len(chosen) > MAX_TESTED:
+        chosen = chosen[np.linspace(0, len(chosen) - 1, MAX_TESTED).round().astype(int)]
+    if n_steps is not None:
+        chosen = _fill_steps(chosen, cost, accuracy, n_steps)
     policies = []
-    for index in on_frontier:
-        number, thresholds = origins[index]
-        policies.append(measure_policy(thresholds, plans[number].candidates, plans[number].costs, number))
+    for index in chosen:
+        number = int(np.searchsorted(first, index, side="right")) - 1
+        plan = plans[number]
+        thresholds = scanned[number].thresholds[index - first[number]]
+        policies.append(measure_policy(thresholds, plan.candidates, plan.costs, number))
     return policies
 
 
+def _fill_steps(frontier: np.ndarray, cost: np.ndarray, accuracy: np.ndarray, n_steps: int) -> np.ndarray:
+    """Add policies between those of a frontier, as accurate as the next cheaper one; return their numbers."""
+    width = (cost[frontier[0]] - cost[frontier[-1]]) / n_steps
+    filled = [frontier[0]]
+    for cheaper in frontier[1:]:
+        alike = np.flatnonzero((accuracy >= accuracy[cheaper]) & (cost > cost[cheaper]))
+        while cost[filled[-1]] - cost[cheaper] >= 2 * width:
+            is_next = cost[alike] <= cost[filled[-1]] - width
+            if not is_next.any():
+                break
+            possible = alike[is_next]
+            filled.append(possible[np.argmax(cost[possible])])
+        filled.append(cheaper)
+    return np.array(filled)
+
+
 class _Scan(NamedTuple):
-    """Thresholds of one plan that none of its others beats: P combinations, with their costs and accuracies."""
+    """Combinations of thresholds of one plan, P of them, with their costs and accuracies."""
 
     thresholds: list[tuple[float, ...]]
     cost: np.ndarray
@@ -209,9 +235,7 @@ def _scan_plan(plan: Plan) -> _Scan:
     scanned = [last_step.scan(first) for first in product(*values[:-1])]
     cost = np.array([costs_of_first for costs_of_first, _ in scanned]).ravel()
     accuracy = np.array([accuracies for _, accuracies in scanned]).ravel()
-    combinations = list(product(*values))
-    kept = _undominated(cost, accuracy)
-    return _Scan([combinations[index] for index in kept], cost[kept], accuracy[kept])
+    return _Scan(list(product(*values)), cost, accuracy)
 
 
 def _undominated(cost: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
@@ -341,7 +365,7 @@ def choose_policy(
     """
     if (target is None) == (budget is None):
         raise InputError("give either a target accuracy or a budget")
-    frontier = find_frontier(plans)
+    frontier = find_frontier(plans, N_STEPS if budget is None else None)
     measured = []
     correct = []
     for policy in frontier:
@@ -367,7 +391,7 @@ def choose_policy(
 
 
 def describe_missing_policy(
-    choice: CascadeChoice, plans: Sequence[Plan], *, target: float | None, level: float, n_groups: int | None
+    choice: CascadeChoice, plans: Sequence[Plan], *, target: float | None, level: float, hold_out: float
 ) -> str:
     """Explain why no thresholds were chosen, and what would help.
 
@@ -376,7 +400,7 @@ def describe_missing_policy(
         plans: The plans that it was made from.
         target: The target accuracy; None with a budget.
         level: Probability of a wrong statement.
-        n_groups: Number of all groups, those that fit the maps included; None without groups.
+        hold_out: Share of the groups that test the thresholds.
 
     Returns:
         A sentence.
@@ -386,15 +410,17 @@ def describe_missing_policy(
         return f"the cheapest way costs {cheapest:.4g}, which exceeds the budget; raise the budget"
     tests = plans[0].tests
     unit = "rows"
-    if tests.groups is not None and n_groups is not None:
+    if tests.groups is not None:
         unit = "groups"
-        needed = min_groups_to_reject(target, level)
-        if tests.groups.n_groups < needed:
-            enough = math.ceil(100 * needed / n_groups) / 100
-            larger = f" (or test on more of them: {assignment('hold_out', enough)})" if enough < 1 else ""
+        n_groups = tests.groups.n_groups
+        if n_groups < min_groups_to_reject(target, level):
+            shown = max_rate_to_reject(n_groups, level)
+            # enough groups if half of the errors that the target allows are made
+            needed = math.ceil(min_groups_to_reject(target, level, rate=(1 + target) / 2) / hold_out)
             return (
-                f"the thresholds are tested on {tests.groups.n_groups} of {n_groups} groups, and at least {needed} are "
-                f"needed to show an accuracy of {target:.1%}; label more groups{larger}, or lower the target"
+                f"{n_groups} groups test the thresholds, which shows an accuracy of at most {floor_percent(shown)}, "
+                f"even if all decisions are right; to show {100 * target:.4g}%, label about "
+                f"{math.ceil(needed / 10) * 10:,} groups in all, or choose a target below {floor_percent(shown)}"
             )
     n_units = len(tests.score) if tests.groups is None else tests.groups.n_groups
     best = choice.frontier[0]
@@ -412,3 +438,15 @@ def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
     if accuracy == 1:
         return np.ones(n_rows, dtype=bool)
     return np.random.default_rng(seed).random(n_rows) < accuracy
+
+
+def floor_percent(share: float) -> str:
+    """Format a lower bound in percent, rounded down.
+
+    Args:
+        share: The bound, in [0, 1].
+
+    Returns:
+        Such as 89.9%.
+    """
+    return f"{math.floor(1000 * share + 1e-9) / 10:g}%"

@@ -70,27 +70,49 @@ def _adaptive_bets(payoff: np.ndarray, max_loss: float) -> np.ndarray:
     return np.asarray(np.clip(bets, 0, MAX_ADAPTIVE_BET / max_loss))
 
 
-def min_groups_to_reject(target: float, level: float) -> int:
-    """Compute the minimum number of groups that show a rate above a target if all rows are successful.
+def min_groups_to_reject(target: float, level: float, rate: float = 1.0) -> int:
+    """Compute the minimum number of groups that show a rate above a target if every group has the same rate.
 
     Args:
         target: The rate, in (0, 1).
         level: Level of the test, in (0, 1).
+        rate: Rate of every group, above the target; by default, all rows are successful.
 
     Returns:
         The smallest number of groups whose p-value is at most the level.
     """
     n_groups = 1
-    while betting_p_value(np.full(n_groups, 1 - target), target) > level:
+    while betting_p_value(np.full(n_groups, rate - target), target) > level:
         n_groups *= 2
     low = n_groups // 2  # too few groups
     while n_groups - low > 1:
         middle = (low + n_groups) // 2
-        if betting_p_value(np.full(middle, 1 - target), target) > level:
+        if betting_p_value(np.full(middle, rate - target), target) > level:
             low = middle
         else:
             n_groups = middle
     return n_groups
+
+
+def max_rate_to_reject(n_groups: int, level: float) -> float:
+    """Compute the largest target that a number of groups exceeds significantly if all rows are successful.
+
+    Args:
+        n_groups: Number of groups.
+        level: Level of the test, in (0, 1).
+
+    Returns:
+        The rate, in [0, 1), rounded down by at most `BOUND_TOLERANCE`.
+    """
+    low = 0.0
+    high = 1.0
+    while high - low > BOUND_TOLERANCE:
+        middle = (low + high) / 2
+        if betting_p_value(np.full(n_groups, 1 - middle), middle) <= level:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from datetime import date, datetime
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,16 @@ import polars as pl
 import pytest
 from scipy.special import expit
 
-from relmap import Cascade, InputError
+from relmap import Cascade, InputError, cli
 from relmap.cascade import document
+from relmap.cascade.apply import apply_cascade
 from relmap.cascade.document import CascadeDocument, load_cascade
-from relmap.cascade.models import parse_costs, parse_model, read_models
+from relmap.cascade.identity import canonical_texts
+from relmap.cascade.models import MODEL_FIELDS, parse_costs, parse_model, read_models
 from relmap.io.column_layout import Reading
+from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_unlabelled
+from relmap.routing.group_tests import min_groups_to_reject
 from tests.maps import run_command
 
 NAMES = ("no", "yes")
@@ -141,8 +146,11 @@ def test_groups_are_not_divided_between_fit_and_test():
 
 def test_too_few_groups_are_named():
     few = LABELLED.with_columns(query=pl.col("query") // 8)
-    with pytest.raises(InputError, match=r"tested on 8 of 15 groups, and at least 36"):
+    with pytest.raises(InputError, match=r"^No thresholds: 8 groups test the thresholds") as refusal:
         Cascade(**CALLS, target_accuracy=0.9).fit(few, groups="query")
+    shown, needed = re.findall(r"at most ([0-9.]+)%.*label about ([0-9]+) groups", str(refusal.value))[0]
+    assert min_groups_to_reject(float(shown) / 100, 0.05) <= 8 < min_groups_to_reject(float(shown) / 100 + 0.01, 0.05)
+    assert int(needed) * 0.5 > 1.5 * min_groups_to_reject(0.9, 0.05)
 
 
 def test_a_model_that_does_not_pay_is_not_asked():
@@ -151,7 +159,7 @@ def test_a_model_that_does_not_pay_is_not_asked():
     cascade = Cascade(**CALLS, target_accuracy=TARGET).fit(useless)
     assert cascade.summary_.numbers["chosen"]["models"] == ["small"]
     assert set(cascade.apply(NEW.drop("large"))["cascade_route"]) == {"use", "person"}
-    assert "Not asked, because this is cheaper without: large." in cascade.summary_.lines
+    assert any(line.startswith("Not asked: large; on the rows that chose the plan") for line in cascade.summary_.lines)
 
 
 def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
@@ -163,14 +171,14 @@ def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
 
 def test_no_cascade_is_written_if_a_person_alone_is_cheaper():
     costs = {"small": 10, "large": 20, "person": 1}
-    with pytest.raises(InputError, match="a person alone costs 1 per row"):
+    with pytest.raises(InputError, match=r"No cascade reaches 95% at less than a person alone \(1 per row\)"):
         Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.95).fit(LABELLED)
 
 
 def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(cascade):
     names = LABELLED.rename({"id": "passage"})
     fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(names)
-    assert fitted.document_.name_columns == ("passage", "query")
+    assert fitted.document_.identity_columns == ("passage", "query")
     rows = NEW.rename({"id": "passage"})
     at_once = fitted.apply(rows)
     is_sent = fitted.apply(rows.drop("large"))["cascade_route"] == "large"
@@ -180,7 +188,7 @@ def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(cascade):
 def test_rows_that_nothing_names_must_keep_their_order(cascade):
     fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.drop("id", "query"))
     fitted.apply(NEW.drop("id", "query", "large"))
-    assert not fitted.routes_.are_named
+    assert not fitted.routes_.are_identified
     assert any("in the same order" in line for line in fitted.routes_.describe())
 
 
@@ -245,10 +253,10 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
         ({"models": {"person": MODELS["small"]}}, "a model is called 'person'"),
         ({"models": {"a b": MODELS["small"]}}, "a model is called 'a b'"),
         ({"models": {"small": {"column": "small"}}}, "has column; use"),
-        ({"models": {"small": {"confidence": "small_confidence"}}}, "names no predictions"),
+        ({"models": {"small": {"confidence": "small_confidence"}}}, "such as {'decision': 'COLUMN'}"),
         ({"models": {"small": "small"}}, "give its columns"),
         ({"costs": {"small": 1}}, "give one for each"),
-        ({"costs": COSTS | {"other": 1}}, "give one for each"),
+        ({"costs": COSTS | {"people": 1}}, "people is no model, and people who decide the rest have the cost person"),
         ({"costs": COSTS | {"small": -1}}, "at least 0"),
         ({"costs": COSTS | {"small": float("nan")}}, "at least 0"),
         ({"target_accuracy": 1.0}, "target_accuracy is 1.0"),
@@ -327,6 +335,201 @@ def test_a_row_number_in_a_message_is_that_of_the_file(cascade):
         cascade.apply(broken)
 
 
+# Types of files and frames
+
+NUMBERED = (  # labels 0 and 1, decisions without confidences, and rows that two columns of numbers identify
+    LABELLED.with_columns(pl.col("small", "large", "label").replace_strict({"no": 0, "yes": 1}))
+    .rename({"id": "passage"})
+    .drop("small_confidence")
+)
+DECISIONS = {"small": {"decision": "small"}, "large": {"decision": "large"}}
+FORMATS = {
+    "csv": lambda frame, folder: frame.write_csv(folder / "rows.csv"),
+    "parquet": lambda frame, folder: frame.write_parquet(folder / "rows.parquet"),
+}
+FRAMES = {
+    "polars": lambda frame: frame,
+    "pandas": lambda frame: frame.to_pandas(),
+    "arrow": lambda frame: frame.to_arrow(),
+    "floats": lambda frame: frame.with_columns(pl.col("query", "passage").cast(pl.Float64)),
+    "texts": lambda frame: frame.with_columns(pl.all().cast(pl.String)),
+}
+
+
+def fit_decisions(rows, **settings) -> Cascade:
+    return Cascade(DECISIONS, COSTS, target_accuracy=0.9, **settings).fit(rows)
+
+
+@pytest.fixture(scope="module")
+def of_decisions() -> Cascade:
+    return fit_decisions(NUMBERED)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_the_type_of_a_frame_changes_neither_cascade_nor_route(kind, of_decisions):
+    rows = FRAMES[kind](NUMBERED)
+    fitted = fit_decisions(rows)
+    thresholds = [step.threshold for step in of_decisions.document_.steps]
+    assert [step.threshold for step in fitted.document_.steps] == thresholds
+    routes = list(map(str, of_decisions.apply(rows)["cascade_route"]))
+    assert routes == of_decisions.apply(NUMBERED)["cascade_route"].to_list()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_is_divided_as_a_frame(kind, of_decisions, tmp_path):
+    FORMATS[kind](NUMBERED, tmp_path)
+    rows, saved = tmp_path / f"rows.{kind}", tmp_path / "cascade.json"
+    models = [part for name in DECISIONS for part in ("--model", f"{name} decision={name}")]
+    costs = ("--cost", "small=1,large=10,person=100", "--target-accuracy", 0.9)
+    run_command("cascade", "fit", "--predictions", rows, *models, *costs, "--out", saved)
+    thresholds = [step.threshold for step in of_decisions.document_.steps]
+    assert [step.threshold for step in load_cascade(saved).steps] == thresholds
+    routed = tmp_path / "routed.parquet" if kind == "parquet" else tmp_path / "routed.csv"
+    run_command("cascade", "apply", "--cascade", saved, "--predictions", rows, "--out", routed)
+    read = pl.read_parquet if kind == "parquet" else pl.read_csv
+    assert read(routed)["cascade_route"].to_list() == of_decisions.apply(NUMBERED)["cascade_route"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([7, None], ["7", ""]),
+        ([7.0, 0.5], ["7", "0.5"]),
+        (["7", " 7.0", "+07", "-0", "1e3", "1e-2", "0.50"], ["7", "7", "7", "0", "1000", "0.01", "0.5"]),
+        ([1e20, float("nan")], ["100000000000000000000", ""]),
+        (["12345678901234567890", "12345678901234567891"], ["12345678901234567890", "12345678901234567891"]),
+        ([True, False], ["true", "false"]),
+        (["True", "FALSE", "a B"], ["true", "false", "a B"]),
+        ([date(2020, 1, 2)], ["2020-01-02"]),
+        ([datetime(2020, 1, 2), datetime(2020, 1, 2, 3, 4, 5)], ["2020-01-02", "2020-01-02 03:04:05"]),
+        (["2020-01-02T00:00:00.000000", "2020-01-02T03:04:05.000"], ["2020-01-02", "2020-01-02 03:04:05"]),
+        ([["a", "b"]], ["['a', 'b']"]),
+        (["1e999999999", "1" * 60], ["1e999999999", "1" * 60]),
+    ],
+)
+def test_equal_values_have_equal_texts(values, expected):
+    assert canonical_texts(pl.Series("key", values)).to_list() == expected
+
+
+# Columns that identify a row
+
+
+def test_a_column_that_identified_the_labelled_rows_is_required(of_decisions):
+    extra = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")))
+    assert extra.document_.identity_columns == ("assessor", "passage", "query")
+    assert any("identified by assessor, passage, query" in line for line in extra.summary_.lines)
+    with pytest.raises(InputError, match=r"no column assessor.*such as id='passage,query'"):
+        extra.apply(NUMBERED)
+    named = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")), id=["passage", "query"])
+    assert named.apply(NUMBERED).equals(of_decisions.apply(NUMBERED))
+
+
+def test_columns_of_ids_must_exist():
+    with pytest.raises(InputError, match="no column page, which id names"):
+        fit_decisions(NUMBERED, id=["passage", "page"])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "expected"),
+    [
+        ({"id_column": None, "name_columns": ["query", "passage"]}, ("query", "passage")),
+        ({"id_column": None, "name_columns": ["id", "query"]}, ("id",)),
+        ({"id_column": "key", "name_columns": ["query"]}, ("key",)),
+        ({"id_column": None}, ()),
+    ],
+)
+def test_a_cascade_of_an_earlier_version_is_read(earlier, expected, cascade, tmp_path):
+    content = cascade.document_.model_dump(mode="json")
+    del content["identity_columns"], content["are_numbered"]
+    (tmp_path / "cascade.json").write_text(json.dumps(content | earlier))
+    assert load_cascade(tmp_path / "cascade.json").identity_columns == expected
+
+
+# Decisions, costs and answers under another name
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Int8, pl.Float64, pl.String, pl.Boolean])
+def test_final_decisions_alone_are_named_in_the_type_of_the_decisions(dtype, of_decisions):
+    rows = NUMBERED.with_columns(pl.col("small", "large").cast(dtype))
+    routed = of_decisions.apply(rows)
+    assert routed["cascade_decision"].dtype == dtype
+    is_final = routed["cascade_route"] == "use"
+    assert (routed["cascade_decision"].is_not_null() == is_final).all()
+    used = routed.filter(is_final)
+    assert ((used["cascade_decision"] == used["small"]) | (used["cascade_decision"] == used["large"])).all()
+    assert routed["cascade_reliability"].null_count() == 0
+
+
+def test_words_for_numbered_labels_are_refused_as_in_the_fit(of_decisions):
+    words = NUMBERED.with_columns(pl.col("large").replace_strict({0: "no", 1: "yes"}))
+    for call in (fit_decisions, of_decisions.apply):
+        with pytest.raises(InputError, match=r"large is '(no|yes)'"):
+            call(words)
+    truth = NUMBERED.with_columns(pl.col("large") == 1)
+    assert of_decisions.apply(truth)["cascade_route"].equals(of_decisions.apply(NUMBERED)["cascade_route"])
+
+
+def test_the_cost_counts_what_each_model_was_asked(cascade):
+    first, _ = route_in_two_calls(cascade, NEW)
+    routes = cascade.routes_
+    n_sent = int((first["cascade_route"] == "large").sum())
+    assert routes.asked == {"small": 300, "large": n_sent, "person": routes.waiting["person"]}
+    assert routes.cost == 300 + 10 * n_sent + 100 * routes.waiting["person"]
+    cascade.apply(NEW.drop("large"))
+    assert cascade.routes_.cost == 300
+    assert any(f"asking large adds {n_sent} x 10" in line for line in cascade.routes_.describe())
+
+
+def test_an_expected_accuracy_below_the_target_is_explained(cascade):
+    unsure = NEW.with_columns(small_confidence=pl.lit(0.99), large="small")
+    for rows, is_below in ((NEW, False), (unsure, True)):
+        document = cascade.document_.model_copy(update={"target_accuracy": 0.9999 if is_below else 0.5})
+        _, routes = apply_cascade(document, FramePredictions.from_frame(rows))
+        assert (routes.expected_in_the_end < document.target_accuracy) == is_below
+        assert any("below the target" in line for line in routes.describe()) == is_below
+
+
+@pytest.mark.parametrize(
+    ("name", "similar"), [("Large", "Large"), (" large ", " large "), ("largr", "largr"), ("comment", None)]
+)
+def test_a_column_like_that_of_a_waiting_model_is_named(name, similar, cascade):
+    cascade.apply(NEW.rename({"large": name}))
+    assert cascade.routes_.similar_columns.get("large") == similar
+
+
+# Descriptions of the fit
+
+
+def test_the_shares_that_are_asked_give_the_cost(cascade):
+    chosen = cascade.summary_.numbers["chosen"]
+    costs = [COSTS[name] for name in [*chosen["models"], "person"]]
+    assert chosen["cost"] == pytest.approx(np.dot(chosen["asked"], costs))
+    line = next(line for line in cascade.summary_.lines if line.startswith("Cost of these"))
+    terms = re.findall(r"([0-9,]+) x ([0-9.]+)", line)
+    total = sum(int(count.replace(",", "")) * float(cost) for count, cost in terms)
+    assert f"= {total:,.8g}." in line
+
+
+def test_decisions_that_are_divided_by_lot_are_named(cascade, of_decisions):
+    lots = [line for line in of_decisions.summary_.lines if "divided by lot" in line]
+    assert lots
+    assert re.search(r"decisions [01] of (small|large).*% go to (large|a person)", lots[0])
+    only = Cascade({"small": MODELS["small"]}, {"small": 1, "person": 100}, labels=NAMES, target_accuracy=0.9)
+    assert not any("divided by lot" in line for line in only.fit(LABELLED).summary_.lines)
+
+
+def test_a_model_that_is_asked_after_a_more_expensive_one_is_noted(cascade):
+    costs = {"small": 10, "large": 1, "person": 100}
+    notes = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.85).fit(LABELLED).summary_.notes
+    assert any("small, which costs 10, is asked before large" in note for note in notes)
+    assert not any("is asked before" in note for note in cascade.summary_.notes)
+
+
+def test_the_help_lists_the_fields_of_a_model():
+    help_text = inspect.signature(cli.cascade_fit).parameters["model"].annotation.__metadata__[0].help
+    assert f"fit`: {', '.join(MODEL_FIELDS)}." in help_text
+
+
 # Commands
 
 
@@ -373,6 +576,13 @@ def test_a_cost_above_the_budget_is_explained(budget):
     cascade = Cascade(**CALLS, budget=budget).fit(LABELLED)
     is_explained = any("kept on the rows that chose" in line for line in cascade.summary_.lines)
     assert is_explained == (cascade.summary_.numbers["chosen"]["cost"] > budget)
+
+
+def test_a_refusal_says_that_an_earlier_cascade_is_unchanged(tmp_path):
+    (tmp_path / "cascade.json").write_text("earlier")
+    with pytest.raises(InputError, match=r"cascade.json is an earlier cascade and was not changed"):
+        fit_command(tmp_path, "--target-accuracy", 0.9999, "--force")
+    assert (tmp_path / "cascade.json").read_text() == "earlier"
 
 
 def test_an_existing_cascade_is_kept_without_force(tmp_path):
@@ -438,8 +648,9 @@ def test_models_and_costs_of_the_command_line():
     )
     assert parse_costs("a=1, person=2.5") == {"a": 1.0, "person": 2.5}
     given = {"a": {"probabilities": ["p", "q"], "confidence_words": None}}
-    read = read_models(given, label="truth", id_column=None, drop_unlabelled=False)
-    assert read == {"a": Reading(probabilities="p,q", label="truth")}
+    read = read_models(given, label="truth", id_columns=["k"], drop_unlabelled=False)
+    assert read == {"a": Reading(probabilities="p,q", label="truth", id="k")}
+    assert read_models(given, label=None, id_columns=["k", "l"], drop_unlabelled=False)["a"].id is None
 
 
 @pytest.mark.parametrize("text", ["", "a decision", "a decision=x decision=y", "a 'open", "a percent=maybe"])

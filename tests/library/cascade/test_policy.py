@@ -112,6 +112,20 @@ def test_the_frontier_of_several_plans_is_that_of_all_their_policies():
     assert found[0].accuracy == 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_large_steps_of_the_cost_are_filled_with_policies_as_accurate_as_the_next(seed):
+    plans = [plan(simulate(60, 2, seed))]
+    frontier = find_frontier(plans)
+    filled = find_frontier(plans, n_steps=50)
+    assert [policy for policy in filled if policy in frontier] == frontier
+    assert len(frontier) < len(filled) <= len(frontier) + 50
+    cost = [policy.cost for policy in filled]
+    assert cost == sorted(cost, reverse=True)
+    for policy in filled:
+        cheaper = next(each for each in frontier if each.cost <= policy.cost)
+        assert policy.accuracy >= cheaper.accuracy
+
+
 def test_the_frontier_is_ordered_from_accurate_to_cheap():
     frontier = find_frontier([plan(simulate(500, 2, 1))])
     accuracy = [policy.accuracy for policy in frontier]

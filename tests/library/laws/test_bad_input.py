@@ -24,6 +24,7 @@ GRADES = "thresholds --score s --precision 0.9 --out new.json --predictions"
 APPLY = "apply --map map.json --out new.csv --predictions"
 LABEL = "label --rows 5 --map map.json --out new.csv --predictions"
 EVALUATE = "evaluate --map map.json --out new.json --predictions"
+CASCADE = "cascade fit --out new.json --predictions bad.csv --target-accuracy 0.9"
 FIND_THRESHOLDS = "thresholds --map map.json --out new.json --predictions"
 RUN = "thresholds --precision 0.9 --out new.json --qrels qrels.txt --run"
 QRELS = "thresholds --precision 0.9 --out new.json --run my.run --qrels"
@@ -440,6 +441,22 @@ CASES_BY_COMMAND = {
         ("wands", {"engine": "ray"}, "engine: .* .found 'ray'", "'thread' or 'dask'"),
         ("wands", {"protocol.parts": [0.5, 0.25, 0.2]}, "the parts sum to 0.95", "not to 1"),
         ("wands", {"datasets.mine": OWN_FILE}, r"datasets\.mine", "`split` is missing"),
+    ],
+    CASCADE: [
+        ("--cost a=1 --model 'a confidence=c'", CONFIDENCES, "a names no predictions", "--model 'a decision=COLUMN'"),
+        ("--cost a=1 --model 'a colour=c'", CONFIDENCES, "the model a has colour", "use decision, confidence"),
+        (
+            "--cost a=1,people=9 --model 'a decision=decision'",
+            CONFIDENCES,
+            "costs are given for a, people",
+            "people is no model, and people who decide the rest have the cost person",
+        ),
+        (
+            "--cost a=1 --model 'a decision=decision' --id page,page",
+            CONFIDENCES,
+            "--id is 'page,page'",
+            "each once: query,passage",
+        ),
     ],
     "flows.refresh": [("nostage", None, "no stage 'nostage'", "wands"), ("train@wand", None, "no data set", "wands")],
     "tasks.train": [("wand", None, "train: no data set 'wand'", "wands"), ("../wands", None, "'../wands'", "wands")],
