@@ -46,6 +46,7 @@ from relmap.io.columns import (
     show_text,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.metrics.intervals import binomial_p_value
 from relmap.routing.group_tests import betting_p_value
@@ -511,7 +512,10 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
         grade = _read_two_labels(frame[label], reading.positive, rows).astype(np.int64)
     else:
         grade = read_labels(frame[label], rows, names=names, n_labels=len(names), advice=str)
-    notes += _describe_reversed_scores(score, grade, names)
+    is_run = isinstance(file, FramePredictions) and file.is_run
+    notes += _describe_reversed_scores(score, grade, names, can_rename=labels is not None or not is_run)
+    if labels is not None and are_whole_numbers(labels) and list(labels) != sorted(labels, key=int):
+        notes.append(f"As {option('labels')} says, {labels[0]} is the lowest grade and {labels[-1]} the highest.")
     groups = None
     if group is not None:
         groups = read_groups(frame[group], rows)
@@ -529,13 +533,16 @@ def _advise_missing_label(label: pl.Series, positive: str | None) -> str:
     return f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
 
 
-def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None) -> list[str]:
+def _describe_reversed_scores(
+    score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None, *, can_rename: bool
+) -> list[str]:
     """Note neighboring grades whose scores are in the opposite order, as if grades or scores were reversed.
 
     Args:
         score: Score of each row, shape (n,).
         grade: Grade of each row, shape (n,), 0..K-1.
         names: Names of the grades; None for a negative and a positive label.
+        can_rename: Whether other names of the labels may be the remedy, which they are not for a run.
 
     Returns:
         A sentence on the first such grades; empty if there are none, or too few rows to know.
@@ -549,16 +556,12 @@ def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Seque
         if not _are_clearly_higher(lower_scores, higher_scores):
             continue
         medians = f"median {np.median(lower_scores):.4g} and {np.median(higher_scores):.4g}"
+        remedy = "If a lower score is better, change the sign of the score."
         if names is None:
-            return [
-                f"Rows that are not positive have higher scores than those that are ({medians}). Check "
-                f"{option('positive')}; if a lower score is better, change the sign of the score."
-            ]
-        return [
-            f"Rows of {names[lower]} have higher scores than those of {names[higher]} ({medians}). Check that "
-            f"{option('labels')} has the grades in ascending order; if a lower score is better, change the sign of the "
-            "score."
-        ]
+            check = f"Check {option('positive')}. " if can_rename else ""
+            return [f"Rows that are not positive have higher scores than those that are ({medians}). {check}{remedy}"]
+        check = f"Check that {option('labels')} has the grades in ascending order. " if can_rename else ""
+        return [f"Rows of {names[lower]} have higher scores than those of {names[higher]} ({medians}). {check}{remedy}"]
     return []
 
 

@@ -146,6 +146,38 @@ def test_the_order_of_lines_does_not_matter_and_no_number_changes(documents, ran
     assert found == {key: value for key, value in documents.items() if value[1] is not None}
 
 
+RANKED_QUERIES = st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), min_size=1), min_size=1)
+
+
+@given(queries=RANKED_QUERIES)
+@settings(max_examples=100, deadline=None)
+def test_a_run_is_refused_if_the_first_rank_has_a_lower_score_than_the_last_in_most_queries(queries, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranks") / "my.run"
+    lines = []
+    n_compared = 0
+    n_contradicting = 0
+    for query, documents in enumerate(queries):
+        lines += [f"{query} Q0 d{k} {rank} {score}.5 t" for k, (rank, score) in enumerate(documents)]
+        ranks = [rank for rank, _ in documents]
+        first = [score for rank, score in documents if rank == min(ranks)]
+        last = [score for rank, score in documents if rank == max(ranks)]
+        n_compared += min(ranks) < max(ranks)
+        # "-0.5" and "0.5" have the order of 0 and 0, so the numbers are those of the texts
+        n_contradicting += max(float(f"{score}.5") for score in first) < min(float(f"{score}.5") for score in last)
+    path.write_text("\n".join(lines))
+    if 2 * n_contradicting > n_compared:
+        with pytest.raises(InputError, match="change the sign of the score"):
+            open_run(path)
+    else:
+        assert len(open_run(path).frame) == len(lines)
+
+
+@pytest.mark.parametrize("rank", ["0", "-", "1.0"])
+def test_ranks_are_not_needed(rank, tmp_path):
+    (tmp_path / "my.run").write_text(f"1 Q0 a {rank} 1 t\n1 Q0 b {rank} 2 t\n")
+    assert len(open_run(tmp_path / "my.run").frame) == 2
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Make a run of 60 queries with 20 documents, its judgments, and the same rows as a csv file."""
@@ -239,6 +271,18 @@ def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(fol
         run_command(f"thresholds --run my.run --qrels qrels.txt {grades} --precision 0.5 --out t.json --force")
         with pytest.raises(InputError, match="has thresholds on a score, not on a reliability"):
             run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
+
+
+@pytest.mark.parametrize("grades", ["--relevant-from 2 --border -3", ""])
+def test_a_run_with_ascending_scores_needs_another_sign_and_no_other_names(folder, grades):
+    lines = [line.split() for line in (folder / "my.run").read_text().splitlines()]
+    (folder / "my.run").write_text("".join(f"{q} Q0 {d} 0 {-float(s)} t\n" for q, _, d, _, s, _ in lines))
+    with pytest.raises(InputError, match="change the sign of the score") as error:
+        run_command(f"fit --run my.run --qrels qrels.txt {grades} --out map.json")
+    assert not {"--labels", "--positive"} & set(str(error.value).split())
+    printed = run_command(f"thresholds --run my.run --qrels qrels.txt {grades[:17]} --precision 0.5 --out t.json")
+    (note,) = [line for line in printed if "change the sign of the score" in line]
+    assert "--" not in note
 
 
 JUDGED_RUN = "--run my.run --qrels qrels.txt --relevant-from 2"
