@@ -367,7 +367,11 @@ def fit(
         f"{document.default_threshold:.4g} or more."
     )
     details = [*summary.details, f"{describe_map(document)}."]
-    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])
+    last = [next_step]
+    if fitted.held_out is not None:
+        command = assignments({"map_file": out, **_rows_options(predictions, trec), "target_accuracy": 0.9})
+        last.append(f"{fitted.held_out} are held out: `relmap thresholds {command}` uses only these rows of the file.")
+    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=last)
 
 
 @app.command(cls=CommandWithNames)
@@ -720,6 +724,17 @@ def thresholds(
     )
     write_json_output({"predictions": file.path.name, "map": map_file.name} | cuts.to_dict(), out)
     return print_summary(cuts.notes, cuts.lines, cuts.details, verbose=verbose)
+
+
+def _rows_options(predictions: Path | None, trec: TrecFiles) -> dict[str, object]:
+    """Return the options that read the same labelled rows again."""
+    if predictions is not None:
+        return {"predictions": predictions}
+    options: dict[str, object] = {"run": trec.run, "qrels": trec.qrels}
+    for name in ("relevant_from", "unjudged"):
+        if getattr(trec, name) != getattr(NO_TREC_FILES, name):
+            options[name] = getattr(trec, name)
+    return options
 
 
 def _input_files(predictions: Path | None, trec: TrecFiles) -> list[Path]:

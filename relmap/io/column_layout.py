@@ -556,7 +556,7 @@ def _check_reading(
         raise InputError(
             f"{option('score')} needs {option('border')}: {example} decides for the positive label if the "
             f"score is above 0. Only `thresholds` with {targets}, without a map, needs no {option('border')}, and "
-            f"`fit` with more than two labels"
+            f"`fit` with more than two labels or with a run"
         )
 
 
