@@ -369,7 +369,8 @@ def fit(
     details = [*summary.details, f"{describe_map(document)}."]
     last = [next_step]
     if fitted.held_out is not None:
-        command = assignments({"map_file": out, **_rows_options(predictions, trec), "target_accuracy": 0.9})
+        inputs = trec.to_options() if predictions is None else {"predictions": predictions}
+        command = assignments({"map_file": out, **inputs, "target_accuracy": 0.9})
         last.append(f"{fitted.held_out} are held out: `relmap thresholds {command}` uses only these rows of the file.")
     return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=last)
 
@@ -407,7 +408,7 @@ def report(
 
     read_as_fitted = replace(file, reading=file.reading.completed_by(document.reading))
     assessment = MapAssessment.from_predictions(document, read_as_fitted)
-    text = render_map_page(assessment, summary, map_file)
+    text = render_map_page(assessment, summary, map_file, trec)
     save_map(document, map_file)
     write_text(out, text)
     details = [*summary.details, f"{describe_map(document)}."]
@@ -724,17 +725,6 @@ def thresholds(
     )
     write_json_output({"predictions": file.path.name, "map": map_file.name} | cuts.to_dict(), out)
     return print_summary(cuts.notes, cuts.lines, cuts.details, verbose=verbose)
-
-
-def _rows_options(predictions: Path | None, trec: TrecFiles) -> dict[str, object]:
-    """Return the options that read the same labelled rows again."""
-    if predictions is not None:
-        return {"predictions": predictions}
-    options: dict[str, object] = {"run": trec.run, "qrels": trec.qrels}
-    for name in ("relevant_from", "unjudged"):
-        if getattr(trec, name) != getattr(NO_TREC_FILES, name):
-            options[name] = getattr(trec, name)
-    return options
 
 
 def _input_files(predictions: Path | None, trec: TrecFiles) -> list[Path]:

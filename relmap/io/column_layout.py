@@ -288,6 +288,15 @@ class TrecFiles:
             if given:
                 raise InputError(f"{option(name)} is for a run of TREC; give {assignment('run', 'RUN')}, or omit it")
 
+    def to_options(self) -> dict[str, object]:
+        """Return the options that read these files, by parameter; those with their default are omitted."""
+        options: dict[str, object] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                options[field.name] = value
+        return options
+
     @property
     def paths(self) -> list[Path]:
         """The files that are read."""

@@ -159,12 +159,16 @@ def _estimate_note(assessment: MapAssessment, target: float | None, confidence: 
         "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
         "guarantee, give labelled rows that the fit did not use"
     )
-    share: float | None = SUGGESTED_HOLD_OUT
-    if target is not None:
-        n_units = _count_units(assessment, assessment.fitted, label)
-        share = suggest_hold_out(n_units, target, 1 - confidence, is_grouped=assessment.rows.group is not None)
+    if target is None:
+        return f"{note}, or fit again with {assignment('hold_out', SUGGESTED_HOLD_OUT)}."
+    is_grouped = assessment.rows.group is not None
+    n_units = _count_units(assessment, assessment.fitted, label)
+    share = suggest_hold_out(n_units, target, 1 - confidence, is_grouped=is_grouped)
     if share is None:
-        return f"{note}; no share of these rows is large enough to hold it out for {100 * target:g}%."
+        unit = "groups" if is_grouped else "rows"
+        return (
+            f"{note}; the {n_units:,} {unit} of the fit are too few to hold out enough of them for {100 * target:g}%."
+        )
     return f"{note}, or fit again with {assignment('hold_out', share)}."
 
 
@@ -181,9 +185,7 @@ def _advise_larger_hold_out(
     share = suggest_hold_out(n_units, target, 1 - confidence, is_grouped=is_grouped)
     unit = "groups" if is_grouped else "rows"
     if share is None:
-        return [
-            f"No share of about {n_units:,} {unit} is large enough to hold it out for {100 * target:g}%: label more."
-        ]
+        return [f"About {n_units:,} {unit} are too few to hold out enough of them for {100 * target:g}%: label more."]
     if share <= hold_out:
         return []
     return [

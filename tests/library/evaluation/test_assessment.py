@@ -91,7 +91,8 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
     elif "cut" in request_:
         notes.append("The bounds hold if the cut was chosen without looking at these rows.")
     assert list(cuts.notes) == notes
-    assert list(cuts.lines) == expected.describe(maps.LABEL_NAMES)
+    assert list(cuts.lines) == expected.describe(maps.LABEL_NAMES, is_guaranteed=is_guaranteed)
+    assert any("confidence" in line for line in cuts.lines) == is_guaranteed
     origin_of_cuts = {"guaranteed": is_guaranteed, "fitted_rows": 7, "map_fingerprint": MAP.fingerprint}
     assert cuts.to_dict() == origin_of_cuts | expected.as_json()
 
