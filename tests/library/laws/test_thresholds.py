@@ -270,9 +270,8 @@ def test_advice_equals_a_search_over_targets_and_sample_sizes(metric, grouped):
         if repetitions is None:
             lines.append(f"Even 32 times as many {unit} like these would not suffice.")
         else:
-            lines.append(
-                f"As a rough estimate, {repetitions * n_units:,} {unit} like these would suffice; there are {n_units:,}."
-            )
+            n_repeated = repetitions * n_units
+            lines.append(f"As a rough estimate, {n_repeated:,} {unit} like these would suffice; there are {n_units:,}.")
         assert score_threshold.advice == tuple(lines)
         n_without_threshold += 1
     assert n_without_threshold
