@@ -87,7 +87,9 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
     is_guaranteed = origin in ("new", "held_out")
     notes = ["How it was read."]
     if not is_guaranteed:
-        notes.append(ESTIMATE_NOTE.format("--hold-out 0.3"))
+        # 5 of the 7 fit rows show an accuracy of 60%: 0.6^5 is below half of the level of 0.2
+        share = 0.65 if "target_accuracy" in request_ else 0.3
+        notes.append(ESTIMATE_NOTE.format(f"--hold-out {share}"))
     elif "cut" in request_:
         notes.append("The bounds hold if the cut was chosen without looking at these rows.")
     assert list(cuts.notes) == notes
