@@ -137,10 +137,10 @@ class RoutingSummary:
         if self.min_reliability is None:
             lines.append(f"All {self.rows:,} rows go to review.")
         else:
-            limit = self.min_reliability if self.threshold is None else self.threshold
+            limit = f"{self.min_reliability:.4g}" if self.threshold is None else _format_threshold(self.threshold)
             lines.append(
                 f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic, with a "
-                f"reliability of at least {_format_reliability(limit)} and an expected accuracy of "
+                f"reliability of at least {limit} and an expected accuracy of "
                 f"{self.expected_accuracy:.1%}. Review the others."
             )
         if self.below_half:
@@ -162,10 +162,10 @@ class RoutingSummary:
         return lines
 
 
-def _format_reliability(reliability: float) -> str:
-    """Write a threshold with all digits that it was chosen with, at most nine; other numbers with four."""
-    chosen = f"{reliability:.{MAX_THRESHOLD_DECIMALS}g}"
-    return chosen if float(chosen) == reliability else f"{reliability:.4g}"
+def _format_threshold(threshold: float) -> str:
+    """Write a threshold with all its digits if it has at most nine, or else with four, as `fit` does."""
+    chosen = f"{threshold:.{MAX_THRESHOLD_DECIMALS}g}"
+    return chosen if float(chosen) == threshold else f"{threshold:.4g}"
 
 
 def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[str]) -> list[str]:
