@@ -353,7 +353,7 @@ def fit(
 
     check_output_path(out, *_input_files(predictions, trec))
     check_new_file(out, force=force)
-    file = _open(predictions, trec, reading)
+    file = _open(predictions, trec, reading, labels=fit_options.labels)
     fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
     fitted = fit_map(file, fit_options)
@@ -367,7 +367,12 @@ def fit(
         f"{document.default_threshold:.4g} or more."
     )
     details = [*summary.details, f"{describe_map(document)}."]
-    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])
+    last = [next_step]
+    if fitted.held_out is not None:
+        inputs = trec.to_options() if predictions is None else {"predictions": predictions}
+        command = assignments({"map_file": out, **inputs, "target_accuracy": 0.9})
+        last.append(f"{fitted.held_out} are held out: `relmap thresholds {command}` uses only these rows of the file.")
+    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=last)
 
 
 @app.command(cls=CommandWithNames)
@@ -392,7 +397,7 @@ def report(
     check_output_path(out, *_input_files(predictions, trec))
     check_output_path(map_file, *_input_files(predictions, trec))
     check_suffix(out, ".html")
-    file = _open(predictions, trec, reading)
+    file = _open(predictions, trec, reading, labels=fit_options.labels)
     fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
     fitted = fit_map(file, fit_options)
@@ -403,7 +408,7 @@ def report(
 
     read_as_fitted = replace(file, reading=file.reading.completed_by(document.reading))
     assessment = MapAssessment.from_predictions(document, read_as_fitted)
-    text = render_map_page(assessment, summary, map_file)
+    text = render_map_page(assessment, summary, map_file, trec)
     save_map(document, map_file)
     write_text(out, text)
     details = [*summary.details, f"{describe_map(document)}."]
@@ -696,7 +701,7 @@ def thresholds(
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         check_output_path(out, *inputs)
         names = split_names("labels", labels, "0,1,2,3", 2)
-        opened = _open_labelled(predictions, trec, reading)
+        opened = _open_labelled(predictions, trec, reading, labels=names)
         return _score_thresholds(opened, score_targets, names, confidence_level, seed, group, figure, out)
     _refuse_score_options(score_targets, labels, figure)
     check_output_path(out, map_file, *inputs)
@@ -734,10 +739,17 @@ class LabelledFile(NamedTuple):
     judgments: "Judgments | None"
 
 
-def _open(predictions: Path | None, trec: TrecFiles, reading: Reading, *, is_labelled: bool = True) -> "PredictionFile":
+def _open(
+    predictions: Path | None,
+    trec: TrecFiles,
+    reading: Reading,
+    *,
+    is_labelled: bool = True,
+    labels: Sequence[str] | None = None,
+) -> "PredictionFile":
     """Open a file of predictions, or read a run; for labelled rows, print how many documents of the run are judged."""
     if is_labelled:
-        return _open_labelled(predictions, trec, reading).file
+        return _open_labelled(predictions, trec, reading, labels=labels).file
     from relmap.io.files import open_predictions
     from relmap.io.trec import open_run
 
@@ -748,14 +760,17 @@ def _open(predictions: Path | None, trec: TrecFiles, reading: Reading, *, is_lab
     return open_run(trec.run, reading)
 
 
-def _open_labelled(predictions: Path | None, trec: TrecFiles, reading: Reading) -> LabelledFile:
+def _open_labelled(
+    predictions: Path | None, trec: TrecFiles, reading: Reading, *, labels: Sequence[str] | None = None
+) -> LabelledFile:
     """Open a file of labelled predictions, or read a judged run and print how many of its documents are judged."""
     from relmap.io.files import open_predictions
-    from relmap.io.trec import read_judged_run
+    from relmap.io.trec import check_grade_order, read_judged_run
 
     _check_one_input(predictions, trec, {"run": "RUN", "qrels": "QRELS"})
     if predictions is not None:
         return LabelledFile(open_predictions(predictions, reading), None)
+    check_grade_order(labels)
     judged = read_judged_run(trec, reading, all_grades=len(reading.borders) != 1)  # one border is for two labels
     print_lines(judged.notes)
     return LabelledFile(judged.rows, judged.judgments)

@@ -288,6 +288,15 @@ class TrecFiles:
             if given:
                 raise InputError(f"{option(name)} is for a run of TREC; give {assignment('run', 'RUN')}, or omit it")
 
+    def to_options(self) -> dict[str, object]:
+        """Return the options that read these files, by parameter; those with their default are omitted."""
+        options: dict[str, object] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                options[field.name] = value
+        return options
+
     @property
     def paths(self) -> list[Path]:
         """The files that are read."""
@@ -556,7 +565,7 @@ def _check_reading(
         raise InputError(
             f"{option('score')} needs {option('border')}: {example} decides for the positive label if the "
             f"score is above 0. Only `thresholds` with {targets}, without a map, needs no {option('border')}, and "
-            f"`fit` with more than two labels"
+            f"`fit` with more than two labels or with a run"
         )
 
 

@@ -84,6 +84,7 @@ class FramePredictions:
         path: The file, for messages; without a file `X`, the name of the argument.
         reading: Names and units of the columns.
         text: The text file from which the rows were taken, if there is one.
+        is_run: Whether the rows are documents of a run, whose scores are better the higher they are.
     """
 
     frame: pl.DataFrame
@@ -91,6 +92,7 @@ class FramePredictions:
     path: Path = Path("X")
     reading: Reading = DEFAULT_READING
     text: SeparatedText | None = None
+    is_run: bool = False
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame) -> "FramePredictions":

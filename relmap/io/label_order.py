@@ -11,7 +11,7 @@ import scipy
 from relmap.decisions import FixedDecisions, decide
 from relmap.errors import InputError, assignment, labels_to_paste
 from relmap.io.column_layout import Layout
-from relmap.io.columns import has_numeric_name, join_names
+from relmap.io.columns import are_whole_numbers, has_numeric_name, join_names
 from relmap.io.rows import positive_label
 
 # Models often confuse two neighboring labels, so that exchanging them may increase the accuracy a little although their
@@ -104,7 +104,14 @@ def _remove_marginal_gain(gain: np.ndarray, confusion: np.ndarray) -> np.ndarray
 
 
 def check_label_order(
-    rows: FixedDecisions, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int, file: str
+    rows: FixedDecisions,
+    frame: pl.DataFrame,
+    layout: Layout,
+    names: Sequence[str] | None,
+    n_labels: int,
+    file: str,
+    *,
+    is_run: bool = False,
 ) -> None:
     """Check that the labels are in the order of the columns of the predictions.
 
@@ -118,6 +125,7 @@ def check_label_order(
         names: Names of the labels in the given order; None for 0..K-1.
         n_labels: K.
         file: Name of the file, for the message.
+        is_run: Whether the rows are documents of a run, whose scores can only have another sign.
 
     Raises:
         InputError: Another order matches the labels significantly better; the message has both accuracies.
@@ -135,6 +143,8 @@ def check_label_order(
     accuracy = f"{found.accuracy:.1%}"
     better_accuracy = f"{found.better_accuracy:.1%}"
     accept = assignment("accept_label_order", True)
+    if layout.kind == "score" and (is_run or n_labels > 2):
+        _reject_score_order(rows, found, layout, shown, file, is_run=is_run)
     if layout.is_of_one_label:
         positive = shown[1 - positive_label(layout.reading, names)]
         raise InputError(
@@ -156,6 +166,48 @@ def check_label_order(
         f"{file}: the labels may be in another order than the columns of the predictions. As given "
         f"({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
         f"{better_accuracy} are. If that is the order of the columns, {change}; otherwise give {accept}"
+    )
+
+
+def _reject_score_order(
+    rows: FixedDecisions, found: BetterAssignment, layout: Layout, shown: Sequence[str], file: str, *, is_run: bool
+) -> None:
+    """Reject a score whose lower values have the higher labels, or labels that are not in ascending order.
+
+    Args:
+        rows: The labelled rows.
+        found: The best assignment of labels to decisions.
+        layout: How the columns were read.
+        shown: Names of the labels.
+        file: Name of the file, for the message.
+        is_run: Whether the rows are documents of a run, whose labels cannot be in another order.
+
+    Raises:
+        InputError: Always.
+    """
+    assert rows.label is not None
+    score = layout.columns[0]
+    better = [shown[label] for label in found.label_of_column]
+    accept = assignment("accept_label_order", True)
+    accuracies = f"{found.accuracy:.1%} of the decisions are correct, instead of {found.better_accuracy:.1%}"
+    if len(shown) > 2:
+        accuracies = (
+            f"As given ({join_names(shown)}) {found.accuracy:.1%} of the decisions are correct; in the order "
+            f"{join_names(better)} {found.better_accuracy:.1%} are"
+        )
+    other_order = (
+        "" if is_run or are_whole_numbers(shown) else f"; if that is the order, give {labels_to_paste(better)}"
+    )
+    correlation = float(np.corrcoef(rows.decision, rows.label)[0, 1])
+    if correlation < 0:
+        raise InputError(
+            f"{file}: rows of {shown[-1]} have lower values of {score} than rows of {shown[0]}. {accuracies}. If a "
+            f"lower score is better, change the sign of the score and of the border{other_order}; otherwise give "
+            f"{accept}"
+        )
+    raise InputError(
+        f"{file}: the labels may not be in ascending order of {score}. {accuracies}. Check the labels"
+        f"{other_order}; otherwise give {accept}"
     )
 
 

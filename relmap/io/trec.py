@@ -1,8 +1,9 @@
 """Runs and relevance judgments (qrels) of TREC, which are joined into rows with a score, a label and a query.
 
 A line of a run has six fields: query, Q0, document, rank, score, tag. A line of judgments has four: query, iteration,
-document, grade. Fields are separated by any number of spaces and tabs; files may be gzipped. As in trec_eval, ranks are
-not read, and a negative grade means that the document was not judged.
+document, grade. Fields are separated by any number of spaces and tabs; files may be gzipped. As in trec_eval, documents
+are ordered by their scores, not by their ranks, and a negative grade means that the document was not judged. Ranks are
+read only to find runs whose lowest scores are the best, or whose columns are in another order.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.errors import InputError, assignment, assignments, option
+from relmap.errors import InputError, assignment, assignments, labels_to_paste, option
 from relmap.io.column_layout import DEFAULT_READING, PREDICTION_FIELDS, Reading, TrecFiles
-from relmap.io.columns import join_names
+from relmap.io.columns import are_whole_numbers, join_names
 from relmap.io.contents import check_content
 from relmap.io.files import FORMATS, format_suffix
 from relmap.io.frames import FramePredictions
@@ -25,11 +26,13 @@ from relmap.io.unlabelled import describe_omitted_scores
 
 RUN_FIELDS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_FIELDS = ("query", "iteration", "document", "grade")
+FIELDS_OF_QRELS = "the columns query, iteration, document and grade in this order"
 KEY = ["query", "document"]
 QUERY = "query"
 LABELS = ("irrelevant", "relevant")
 BLOCK_CHARACTERS = 2**24  # read at once
 MAX_LISTED_GRADES = 8
+MAX_CONTRADICTING_SHARE = 0.5  # of the queries, in which the first document has a lower score than the last
 MAX_LINE_BYTES = 2**16  # of the first line, which shows whether a file is a run
 
 
@@ -125,7 +128,7 @@ def read_judged_run(files: TrecFiles, reading: Reading = DEFAULT_READING, *, all
         raise InputError(
             f"{files.qrels} has no judgment of a document of {files.run}: the run begins with query {run[QUERY][0]!r} "
             f"and document {run['document'][0]!r}, the judgments with query {qrels[QUERY][0]!r} and document "
-            f"{qrels['document'][0]!r}; give the judgments of these queries and documents"
+            f"{qrels['document'][0]!r}; give the judgments of these queries and documents, with {FIELDS_OF_QRELS}"
         )
     is_judged = rows["grade"].is_not_null()
     labelled = rows.drop_nulls("grade") if files.unjudged == "omit" else rows.with_columns(pl.col("grade").fill_null(0))
@@ -182,7 +185,7 @@ def _as_predictions(rows: pl.DataFrame, path: Path, reading: Reading) -> FramePr
     """Return rows as predictions, whose score is read if the reading names no predictions."""
     if all(getattr(reading, name) is None for name in PREDICTION_FIELDS):
         reading = replace(reading, score="score")
-    return replace(FramePredictions.from_frame(rows), path=path, reading=reading)
+    return replace(FramePredictions.from_frame(rows), path=path, reading=reading, is_run=True)
 
 
 def read_run(path: Path) -> pl.DataFrame:
@@ -195,9 +198,12 @@ def read_run(path: Path) -> pl.DataFrame:
         Columns query and document (text) and score (float64), in the order of the lines.
 
     Raises:
-        InputError: The file is missing, a line is invalid, or a document has two scores for a query.
+        InputError: The file is missing, a line is invalid, a document has two scores for a query, or ranks contradict
+            scores in most queries.
     """
-    return _read_file(path, "run", RUN_FIELDS, "score", pl.Float64, "a finite number")
+    rows = _read_file(path, "run", RUN_FIELDS, "score", pl.Float64, "a finite number")
+    _check_ranks(path, rows)
+    return rows.select(*KEY, "score")
 
 
 def read_qrels(path: Path) -> pl.DataFrame:
@@ -212,13 +218,66 @@ def read_qrels(path: Path) -> pl.DataFrame:
     Raises:
         InputError: The file is missing, a line is invalid, or a document has two grades for a query.
     """
-    return _read_file(path, "file of judgments", QRELS_FIELDS, "grade", pl.Int64, "a whole number")
+    return _read_file(path, "file of judgments", QRELS_FIELDS, "grade", pl.Int64, "a whole number").select(
+        *KEY, "grade"
+    )
+
+
+def check_grade_order(labels: Sequence[str] | None) -> None:
+    """Check that the names of grades are in ascending order, since grades of judgments are ordered numbers.
+
+    Args:
+        labels: Names of the labels in the given order; None or names that are no numbers are not checked.
+
+    Raises:
+        InputError: The names are numbers in another order.
+    """
+    if labels is None or not are_whole_numbers(labels):
+        return
+    ascending = sorted(labels, key=int)
+    if list(labels) != ascending:
+        raise InputError(
+            f"{option('labels')} is {','.join(labels)}, but grades of judgments are in ascending order: give "
+            f"{labels_to_paste(ascending)}, or omit {option('labels')}. If a lower score is better, change the sign of "
+            "the score in the run"
+        )
+
+
+def _check_ranks(path: Path, rows: pl.DataFrame) -> None:
+    """Raise InputError if ranks contradict scores in most queries, or if the two columns seem to be exchanged."""
+    ranked = rows.select(QUERY, "score", rank=pl.col("rank").cast(pl.Float64, strict=False)).drop_nulls()
+    rank = ranked["rank"]
+    score = ranked["score"]
+    if not _are_whole(rank) and _are_whole(score) and bool((score >= 0).all()):
+        raise InputError(
+            f"{path}: scores are whole numbers and ranks are not, as if the two columns were exchanged: the first line "
+            f"has rank {rows['rank'][0]} and score {rows['score'][0]:g}; give the columns {join_names(RUN_FIELDS)} in "
+            "this order"
+        )
+    ends = ranked.group_by(QUERY).agg(
+        first=pl.col("score").filter(pl.col("rank") == pl.col("rank").min()).max(),
+        last=pl.col("score").filter(pl.col("rank") == pl.col("rank").max()).min(),
+        n_ranks=pl.col("rank").n_unique(),
+    )
+    compared = ends.filter(pl.col("n_ranks") > 1)
+    n_contradicting = int((compared["first"] < compared["last"]).sum())
+    if n_contradicting > MAX_CONTRADICTING_SHARE * len(compared):
+        raise InputError(
+            f"{path}: in {n_contradicting:,} of {len(compared):,} queries, the document of the first rank has a lower "
+            "score than that of the last rank. If a lower score is better, change the sign of the score. Otherwise "
+            "correct the ranks; they are not needed, and 0 in each line is accepted"
+        )
+
+
+def _are_whole(numbers: pl.Series) -> bool:
+    """Return whether all numbers are whole."""
+    return bool((numbers == numbers.round()).all())
 
 
 def _read_file(
     path: Path, kind: str, fields: tuple[str, ...], value: str, dtype: type[pl.DataType], expected: str
 ) -> pl.DataFrame:
-    """Read query, document and one value of each line; `kind` and `expected` describe file and value in messages."""
+    """Read all fields of each line, of which `value` is a number; `kind` and `expected` are for messages."""
     advice = f"give a {kind} of TREC, with lines of {join_names(fields)}"
     check_content(path, advice)
     blocks = []
@@ -239,12 +298,13 @@ def _read_file(
 
     def describe(row: int) -> str:
         document, query = distinct["document"][row], distinct[QUERY][row]
-        return (
-            f"document {document!r} has another {value} for query {query!r} in an earlier line; keep one of the lines"
-        )
+        remedy = "keep one of the lines"
+        if "iteration" in fields and distinct["iteration"].n_unique() > distinct["document"].n_unique():
+            remedy = f"columns 2 and 3 seem to be exchanged: give {FIELDS_OF_QRELS}"
+        return f"document {document!r} has another {value} for query {query!r} in an earlier line; {remedy}"
 
     _reject(path, distinct, is_repeated, describe)
-    return distinct.select(*KEY, value)
+    return distinct
 
 
 def _split_lines(path: Path, lines: list[str], first: int, fields: tuple[str, ...], advice: str) -> pl.DataFrame:
@@ -269,6 +329,8 @@ def _find_relevant_from(files: TrecFiles, grades: pl.Series, *, all_grades: bool
     counts = grades.value_counts().sort("grade")
     lowest, highest = counts["grade"][0], counts["grade"][-1]
     shown = [f"{grade} ({count:,})" for grade, count in counts.head(MAX_LISTED_GRADES).rows()]
+    if files.relevant_from is None and lowest == highest:
+        raise InputError(f"{files.qrels}: {_describe_one_grade(files, lowest)}")
     if files.relevant_from is None and highest > 1:
         if all_grades:
             return None
@@ -282,13 +344,25 @@ def _find_relevant_from(files: TrecFiles, grades: pl.Series, *, all_grades: bool
         return relevant_from
     remedy = f"give {option('relevant_from')} above {lowest} and up to {highest}"
     if lowest == highest:
-        remedy = "give judgments of relevant and irrelevant documents"
-        if files.unjudged == "omit":
-            remedy += f", or {assignment('unjudged', 'irrelevant')} to count the documents without a judgment"
+        remedy = _advise_on_one_grade(files)
     raise InputError(
         f"{files.qrels}: with {assignment('relevant_from', relevant_from)}, all judged documents of the run are of one "
         f"kind; their grades are {join_names(shown)}; {remedy}"
     )
+
+
+def _describe_one_grade(files: TrecFiles, grade: int) -> str:
+    """Describe judgments that have the same grade, as if the column of the iteration were read."""
+    found = f"all judged documents of the run have the grade {grade}"
+    question = "" if grade else f"; the grade is column 4 of {join_names(QRELS_FIELDS)}"
+    return f"{found}{question}; {_advise_on_one_grade(files)}"
+
+
+def _advise_on_one_grade(files: TrecFiles) -> str:
+    remedy = "give judgments of relevant and irrelevant documents"
+    if files.unjudged == "omit":
+        remedy += f", or {assignment('unjudged', 'irrelevant')} to count the documents without a judgment"
+    return remedy
 
 
 def _describe_unjudged(files: TrecFiles, rows: pl.DataFrame, is_judged: pl.Series, qrels: pl.DataFrame) -> list[str]:

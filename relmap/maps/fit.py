@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ from relmap.io.timestamps import current_timestamp
 from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, cross_fit, fit_paper_protocol
 from relmap.maps.document import Calibration, Calibrator, Fold, MapDocument, Projection, Source
 from relmap.maps.fit_rows import fingerprint_rows, hash_predictions, hash_training_rows
-from relmap.maps.folds import check_fit_rows, paper_fit_rows, split_folds
+from relmap.maps.folds import FoldSplit, check_fit_rows, paper_fit_rows, split_folds
 from relmap.maps.held_out import compute_default_threshold, summarize_out_of_fold_rows
 from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions
@@ -54,6 +55,7 @@ class MapFit:
         label_warnings: Sentences on possible errors in the labels.
         settings: Settings of the fit.
         notes: Sentences on how the rows were read.
+        held_out: Number of rows that were held out on request, and of their groups; None if there are none.
     """
 
     document: MapDocument
@@ -62,6 +64,17 @@ class MapFit:
     label_warnings: tuple[str, ...]
     settings: Settings
     notes: tuple[str, ...] = ()
+    held_out: "HeldOutRows | None" = None
+
+
+class HeldOutRows(NamedTuple):
+    """Numbers of held-out rows and of their groups; None for independent rows."""
+
+    n_rows: int
+    n_groups: int | None
+
+    def __str__(self) -> str:
+        return f"{self.n_rows:,} rows" + ("" if self.n_groups is None else f" of {self.n_groups:,} groups")
 
 
 def fit_map(file: Predictions, options: FitOptions = DEFAULT_FIT_OPTIONS, settings: Settings | None = None) -> MapFit:
@@ -201,7 +214,13 @@ def fit_labelled_rows(
         label_warnings=tuple(_find_label_problems(rows, document)),
         settings=settings,
         notes=tuple(labelled.notes),
+        held_out=_count_held_out(rows, split) if options.hold_out else None,
     )
+
+
+def _count_held_out(rows: FixedDecisions, split: FoldSplit) -> HeldOutRows:
+    n_groups = None if rows.group is None else len(np.unique(rows.group[split.held_out]))
+    return HeldOutRows(n_rows=len(split.held_out), n_groups=n_groups)
 
 
 def _with_models(options: FitOptions, rows: FixedDecisions) -> FitOptions:

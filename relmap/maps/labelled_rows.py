@@ -18,6 +18,7 @@ from relmap.io.columns import (
     reject_missing_labels,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.frames import FramePredictions
 from relmap.io.label_order import check_label_order
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, read_signals
@@ -107,7 +108,8 @@ def read_labelled_rows(file: Predictions, options: FitOptions) -> LabelledRows:
     rows = read_rows(frame, layout, file_rows, names=names, n_labels=stated_n_labels)
     n_labels = stated_n_labels or rows.n_labels
     if not options.accept_label_order:
-        check_label_order(rows, frame, layout, names, n_labels, str(file.path))
+        is_run = isinstance(file, FramePredictions) and file.is_run
+        check_label_order(rows, frame, layout, names, n_labels, str(file.path), is_run=is_run)
     check_whole_groups(rows, signals, file_rows)
     learn_on = None
     if signals:

@@ -2,16 +2,18 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from relmap.errors import assignments
 from relmap.evaluation.agreement import format_share
 from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.evaluate import accuracy_of_rows
 from relmap.evaluation.summary import Cuts, FitSummary, Summary
+from relmap.io.column_layout import NO_TREC_FILES, TrecFiles
 from relmap.io.columns import join_names
 from relmap.maps.document import describe_map
 from relmap.report.curves import reliability_by_label
@@ -65,13 +67,14 @@ class ExplorerSection:
     command_before: str
 
 
-def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) -> str:
+def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, trec: TrecFiles = NO_TREC_FILES) -> str:
     """Render the page of a map.
 
     Args:
         assessment: The map, and labelled rows that it has scored.
         fit: Summary of the fit.
         map_file: File of the map, which the commands on the page name.
+        trec: Run and judgments of the fit, so that the commands read a run too.
 
     Returns:
         The page as HTML.
@@ -87,7 +90,13 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
     tables = _tables(assessment, evaluation)
     figures = _figures(assessment)
     map_option = f"--map {shlex.quote(str(map_file))}"
-    command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet"
+    new_rows = "--predictions new.parquet --out scored.parquet"
+    labelled_rows = "--predictions other_labelled.parquet"
+    if trec.run is not None:
+        new_rows = "--run new.run --out scored.csv"
+        others = replace(trec, run=Path("other.run"), qrels=Path("other_qrels.txt"))
+        labelled_rows = assignments(others.to_options())
+    command = f"relmap apply {map_option} {new_rows}"
     return render_page(
         "map.html.jinja",
         name=assessment.document.source.file,
@@ -99,7 +108,7 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
         notes=evaluation.notes,
         command=command,
         map=map_file.name,
-        explorer=_explorer_section(assessment, map_option),
+        explorer=_explorer_section(assessment, f"{map_option} {labelled_rows}"),
         explorer_script=read_script("threshold_explorer.js"),
         concepts=CONCEPTS_OF_PAGE,
         figures=figures[1:],
@@ -153,7 +162,7 @@ def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
     }
 
 
-def _explorer_section(assessment: MapAssessment, map_option: str) -> ExplorerSection:
+def _explorer_section(assessment: MapAssessment, inputs: str) -> ExplorerSection:
     """Aggregate the rows at thresholds, and write the command that validates one of them."""
     names = assessment.document.shown_names
     explorer = ThresholdExplorer.from_sample(assessment.sample, default_threshold(assessment.document))
@@ -172,7 +181,7 @@ def _explorer_section(assessment: MapAssessment, map_option: str) -> ExplorerSec
         content=Markup(explorer.to_json(names)),  # noqa: S704 - `<` is escaped
         rows=f"{len(assessment.rows):,} labelled rows{grouped}",
         notes=notes,
-        command_before=f"relmap thresholds {map_option} --predictions other_labelled.parquet --cut ",
+        command_before=f"relmap thresholds {inputs} --cut ",
     )
 
 

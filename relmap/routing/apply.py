@@ -26,7 +26,7 @@ from relmap.io.output import ColumnBuilder, check_output, write_with_columns
 from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, RowScores, find_map_layout, ignore_progress, score_in_pieces
-from relmap.routing.thresholds import read_label_thresholds
+from relmap.routing.thresholds import MAX_THRESHOLD_DECIMALS, read_label_thresholds
 
 EXAMPLE_COVERAGE = "0.7"
 MIN_COVERAGE_ROWS = 100  # with fewer rows, a note warns that routes by coverage depend on the other rows
@@ -67,6 +67,13 @@ class RoutingRule:
         n_outside_share = n_rows - floor(self.share * n_rows)
         return np.asarray((rank > n_outside_share) & (reliability >= self.thresholds[decision]))
 
+    @property
+    def only_threshold(self) -> float | None:
+        """Minimum reliability of all automatic rows; None with a share, or if labels have different thresholds."""
+        distinct = np.unique(self.thresholds)
+        is_only = self.share == 1 and len(distinct) == 1
+        return float(distinct[0]) if is_only else None
+
     def notes_for(self, n_rows: int) -> tuple[str, ...]:
         """Return the notes for a number of rows.
 
@@ -100,6 +107,7 @@ class RoutingSummary:
         labels_without_threshold: Number of rows of each decided label that has no threshold although other labels do.
         notes: Sentences on how the file was read and routed.
         changes: Decision and reliability, if these rows clearly differ from the fit rows in them.
+        threshold: Minimum reliability of automatic rows, if all labels have the same one and no share is given.
     """
 
     rows: int
@@ -111,6 +119,7 @@ class RoutingSummary:
     labels_without_threshold: dict[int, int]
     notes: tuple[str, ...] = ()
     changes: tuple[ColumnChange, ...] = ()
+    threshold: float | None = None
 
     def describe(self, names: Sequence[str]) -> list[str]:
         """Describe which rows are automatic, and warn of labels with few fit rows.
@@ -128,9 +137,10 @@ class RoutingSummary:
         if self.min_reliability is None:
             lines.append(f"All {self.rows:,} rows go to review.")
         else:
+            limit = f"{self.min_reliability:.4g}" if self.threshold is None else _format_threshold(self.threshold)
             lines.append(
                 f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic, with a "
-                f"reliability of at least {self.min_reliability:.4g} and an expected accuracy of "
+                f"reliability of at least {limit} and an expected accuracy of "
                 f"{self.expected_accuracy:.1%}. Review the others."
             )
         if self.below_half:
@@ -150,6 +160,12 @@ class RoutingSummary:
             "Labels without a threshold, so all of their rows go to review", self.labels_without_threshold, names
         )
         return lines
+
+
+def _format_threshold(threshold: float) -> str:
+    """Write a threshold with all its digits if it has at most nine, or else with four, as `fit` does."""
+    chosen = f"{threshold:.{MAX_THRESHOLD_DECIMALS}g}"
+    return chosen if float(chosen) == threshold else f"{threshold:.4g}"
 
 
 def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[str]) -> list[str]:
@@ -399,6 +415,7 @@ class _Router:
             labels_without_threshold=labels_without_threshold,
             notes=tuple(notes),
             changes=find_clear_changes(self._document, self._decision_counts, self._range_counts),
+            threshold=self._rule.only_threshold,
         )
 
 

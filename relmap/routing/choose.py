@@ -15,9 +15,10 @@ from relmap.routing.thresholds import (
     find_accuracy_thresholds,
     find_coverage_threshold,
     sample_equally_likely_rows,
+    suggest_hold_out,
 )
 
-SUGGESTED_HOLD_OUT = 0.3
+SUGGESTED_HOLD_OUT = 0.3  # without a target accuracy
 MAX_THRESHOLD_LINES = 8  # further labels are details
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
 
@@ -86,7 +87,9 @@ def choose_cut(
     is_guaranteed = assessment.origin not in OUT_OF_FOLD_ORIGINS
     notes = [*assessment.notes, *sampling_notes]
     if not is_guaranteed:
-        notes.append(_estimate_note())
+        notes.append(_estimate_note(assessment, target_accuracy, confidence_level, label_code))
+    elif cut is None and assessment.origin == "held_out" and not thresholds.has_threshold:
+        notes += _advise_larger_hold_out(assessment, target_accuracy, confidence_level, label_code)
     elif cut is not None:
         notes.append(CHOSEN_WITHOUT_ROWS)
     numbers = {
@@ -95,7 +98,7 @@ def choose_cut(
         **map_identity,
         **thresholds.as_json(),
     }
-    described = thresholds.describe(assessment.document.shown_names)
+    described = thresholds.describe(assessment.document.shown_names, is_guaranteed=is_guaranteed)
     return Cuts(
         lines=tuple(described[:MAX_THRESHOLD_LINES]),
         notes=tuple(notes),
@@ -150,10 +153,50 @@ def find_label(document: MapDocument, label: object) -> int | None:
     return None if code is None or code >= document.n_labels else code
 
 
-def _estimate_note() -> str:
+def _estimate_note(assessment: MapAssessment, target: float | None, confidence: float, label: int | None) -> str:
     """Explain why cuts on fit rows have no guarantee, and how to get one."""
-    return (
+    note = (
         "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
-        "guarantee, give labelled rows that the fit did not use, or fit again with "
-        f"{assignment('hold_out', SUGGESTED_HOLD_OUT)}."
+        "guarantee, give labelled rows that the fit did not use"
     )
+    if target is None:
+        return f"{note}, or fit again with {assignment('hold_out', SUGGESTED_HOLD_OUT)}."
+    is_grouped = assessment.rows.group is not None
+    n_units = _count_units(assessment, assessment.fitted, label)
+    share = suggest_hold_out(n_units, target, 1 - confidence, is_grouped=is_grouped)
+    if share is None:
+        unit = "groups" if is_grouped else "rows"
+        return (
+            f"{note}; the {n_units:,} {unit} of the fit are too few to hold out enough of them for {100 * target:g}%."
+        )
+    return f"{note}, or fit again with {assignment('hold_out', share)}."
+
+
+def _advise_larger_hold_out(
+    assessment: MapAssessment, target: float | None, confidence: float, label: int | None
+) -> list[str]:
+    """Name a share of the rows to hold out that is large enough for a target, if the one of the fit is not."""
+    hold_out = assessment.document.source.hold_out
+    if target is None or not hold_out:
+        return []
+    is_grouped = assessment.rows.group is not None
+    n_held_out = _count_units(assessment, np.full(len(assessment.rows), True), label)
+    n_units = round(n_held_out / hold_out)
+    share = suggest_hold_out(n_units, target, 1 - confidence, is_grouped=is_grouped)
+    unit = "groups" if is_grouped else "rows"
+    if share is None:
+        return [f"About {n_units:,} {unit} are too few to hold out enough of them for {100 * target:g}%: label more."]
+    if share <= hold_out:
+        return []
+    return [
+        f"The {n_held_out:,} {unit} that were held out are few for {100 * target:g}%: fit again with at least "
+        f"{assignment('hold_out', share)}."
+    ]
+
+
+def _count_units(assessment: MapAssessment, is_counted: np.ndarray, label: int | None) -> int:
+    """Count the selected rows, or their groups; only rows with a decision for the label, if one is given."""
+    rows = assessment.rows
+    if label is not None:
+        is_counted = is_counted & (rows.decision == label)
+    return int(is_counted.sum()) if rows.group is None else len(np.unique(rows.group[is_counted]))

@@ -46,6 +46,7 @@ from relmap.io.columns import (
     show_text,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_omitted_rows
 from relmap.metrics.intervals import binomial_p_value
 from relmap.routing.group_tests import betting_p_value
@@ -61,6 +62,11 @@ MIN_SHARE_OF_PAIRS = 0.6  # of rows of two grades, where the lower grade has the
 MIN_Z_VALUE = 5.0  # large, since rows of a group depend on each other
 Metric = Literal["precision", "recall", "npv"]
 METRIC_NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
+GROUPS_WITHOUT_RATE: dict[Metric, str] = {
+    "precision": "a row at or above the threshold",
+    "recall": "a positive row",
+    "npv": "a row below the threshold",
+}
 METRIC_MEANINGS: dict[Metric, str] = {  # with the threshold in place of the braces
     "precision": "of the rows at or above {} are positive",
     "recall": "of the positive rows are at or above {}",
@@ -152,7 +158,7 @@ class ScoreThresholds:
         if guarantees:
             lines.append(self._describe_guarantees(guarantees))
         if self.groups is not None:
-            lines.append(_describe_groups(self.groups))
+            lines.append(_describe_groups(self.groups, [result.metric for result in self.thresholds]))
         if self.review is not None:
             lines.append(self._describe_review(*self.review))
         return lines
@@ -189,7 +195,7 @@ class ScoreThresholds:
             low, high = self.review
             lines.append(
                 f"At least {grade}: review scores from {low:g} to below {high:g} ({self.review_rows:,} of "
-                f"{self.rows:,} labelled rows)."
+                f"{self.rows:,} rows)."
             )
         return lines
 
@@ -201,7 +207,7 @@ class ScoreThresholds:
         side = "below it" if result.metric == "npv" else "at or above it"
         return [
             f"Threshold {format_threshold(result.threshold)} for a {target}: "
-            f"{result.covered:,} of {self.rows:,} labelled rows "
+            f"{result.covered:,} of {self.rows:,} rows "
             f"({result.covered / self.rows:.1%}) are {side}. Observed {name}: {result.observed:.1%}."
         ]
 
@@ -219,17 +225,27 @@ class ScoreThresholds:
         if low == high:
             return f"No row needs a review: {high_text} separates negative from positive rows."
         return (
-            f"Review scores from {low_text} to below {high_text}: {self.review_rows:,} of {self.rows:,} labelled rows "
+            f"Review scores from {low_text} to below {high_text}: {self.review_rows:,} of {self.rows:,} rows "
             f"({self.review_rows / self.rows:.1%}). Treat lower scores as negative and higher scores as positive."
         )
 
 
-def _describe_groups(n_groups: int) -> str:
-    return (
-        f"All rows of the {n_groups:,} groups are used. A rate is the mean of the rates of groups "
-        "(macro average), so large groups count as much as small groups. "
-        "Groups where a rate is undefined do not count in it."
+def _describe_groups(n_groups: int, metrics: Sequence[Metric]) -> str:
+    n_planning = _count_planning_units(n_groups)
+    uncounted = " ".join(
+        f"Groups without {GROUPS_WITHOUT_RATE[metric]} do not count in the {METRIC_NAMES[metric]}."
+        for metric in dict.fromkeys(metrics)
     )
+    return (
+        f"{n_planning:,} of the {n_groups:,} groups propose thresholds, and the other {n_groups - n_planning:,} test "
+        f"them ({option('seed')} changes which). A rate is the mean of the rates of groups (macro average), so large "
+        f"groups count as much as small groups. {uncounted}"
+    )
+
+
+def _count_planning_units(n_units: int) -> int:
+    """Return the number of rows or groups from which the candidates are computed."""
+    return max(2, round(PLANNING_SHARE * n_units))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +313,7 @@ class GradeThresholds:
                 f"new {units} are independent and from the same distribution."
             )
         if first.groups is not None:
-            lines.append(_describe_groups(first.groups))
+            lines.append(_describe_groups(first.groups, [result.metric for result in first.thresholds]))
         return lines
 
 
@@ -511,7 +527,10 @@ def read_score(file: Predictions, *, labels: Sequence[str] | None = None, group:
         grade = _read_two_labels(frame[label], reading.positive, rows).astype(np.int64)
     else:
         grade = read_labels(frame[label], rows, names=names, n_labels=len(names), advice=str)
-    notes += _describe_reversed_scores(score, grade, names)
+    is_run = isinstance(file, FramePredictions) and file.is_run
+    notes += _describe_reversed_scores(score, grade, names, can_rename=labels is not None or not is_run)
+    if labels is not None and are_whole_numbers(labels) and list(labels) != sorted(labels, key=int):
+        notes.append(f"As {option('labels')} says, {labels[0]} is the lowest grade and {labels[-1]} the highest.")
     groups = None
     if group is not None:
         groups = read_groups(frame[group], rows)
@@ -529,13 +548,16 @@ def _advise_missing_label(label: pl.Series, positive: str | None) -> str:
     return f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
 
 
-def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None) -> list[str]:
+def _describe_reversed_scores(
+    score: np.ndarray, grade: np.ndarray, names: Sequence[str] | None, *, can_rename: bool
+) -> list[str]:
     """Note neighboring grades whose scores are in the opposite order, as if grades or scores were reversed.
 
     Args:
         score: Score of each row, shape (n,).
         grade: Grade of each row, shape (n,), 0..K-1.
         names: Names of the grades; None for a negative and a positive label.
+        can_rename: Whether other names of the labels may be the remedy, which they are not for a run.
 
     Returns:
         A sentence on the first such grades; empty if there are none, or too few rows to know.
@@ -549,16 +571,12 @@ def _describe_reversed_scores(score: np.ndarray, grade: np.ndarray, names: Seque
         if not _are_clearly_higher(lower_scores, higher_scores):
             continue
         medians = f"median {np.median(lower_scores):.4g} and {np.median(higher_scores):.4g}"
+        remedy = "If a lower score is better, change the sign of the score."
         if names is None:
-            return [
-                f"Rows that are not positive have higher scores than those that are ({medians}). Check "
-                f"{option('positive')}; if a lower score is better, change the sign of the score."
-            ]
-        return [
-            f"Rows of {names[lower]} have higher scores than those of {names[higher]} ({medians}). Check that "
-            f"{option('labels')} has the grades in ascending order; if a lower score is better, change the sign of the "
-            "score."
-        ]
+            check = f"Check {option('positive')}. " if can_rename else ""
+            return [f"Rows that are not positive have higher scores than those that are ({medians}). {check}{remedy}"]
+        check = f"Check that {option('labels')} has the grades in ascending order. " if can_rename else ""
+        return [f"Rows of {names[lower]} have higher scores than those of {names[higher]} ({medians}). {check}{remedy}"]
     return []
 
 
@@ -833,7 +851,7 @@ def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
     if n_units < MIN_UNITS:
         raise InputError(f"{n_units} labelled {rows.unit_name} are too few for a threshold; give at least {MIN_UNITS}")
     order = np.random.default_rng(seed).permutation(n_units)
-    n_planning = max(2, round(PLANNING_SHARE * n_units))
+    n_planning = _count_planning_units(n_units)
     rank = np.empty(n_units, dtype=np.int64)
     rank[order] = np.arange(n_units)
     unit_rank = rank[rows.unit]
@@ -978,7 +996,7 @@ def _advise(
     for factor in SAMPLE_SIZE_FACTORS:
         if exists(target, factor):
             advice.append(
-                f"About {factor * rows.n_units:,} {rows.unit_name} like these would suffice; there are "
+                f"As a rough estimate, {factor * rows.n_units:,} {rows.unit_name} like these would suffice; there are "
                 f"{rows.n_units:,}."
             )
             return tuple(advice)

@@ -25,8 +25,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, describe_validation_errors, option
 from relmap.io.atomic import check_file
+from relmap.io.columns import join_names
 from relmap.io.serialization import Count, Share
 from relmap.maps.document import MapDocument
+from relmap.maps.options import MAX_HOLD_OUT
 from relmap.metrics.intervals import binomial_lower_bound, binomial_p_value
 from relmap.metrics.probability import reject_nan
 from relmap.routing.group_tests import GroupRates, RowGroups, min_groups_to_reject
@@ -35,6 +37,8 @@ MIN_THRESHOLD_DECIMALS = 4
 MAX_THRESHOLD_DECIMALS = 9
 TIE_TOLERANCE = 1e-9  # minimum distance of a threshold from a reliability, whose last bits differ between SQL engines
 MAX_LISTED_LABELS = 5
+MIN_SUGGESTED_PERCENT = 30  # of the rows or groups to hold out
+SUGGESTED_STEP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +122,12 @@ class ReliabilityThresholds:
     n_groups: int | None = None
     only_label: int | None = None
 
+    @property
+    def has_threshold(self) -> bool:
+        """Whether there is a threshold for all decisions, or for the only label."""
+        estimate = self.overall if self.only_label is None else self.labels[0]
+        return estimate.threshold is not None
+
     def as_json(self) -> dict[str, Any]:
         """Convert the thresholds for JSON; missing numbers are None."""
         return {
@@ -131,54 +141,64 @@ class ReliabilityThresholds:
             "labels": [estimate.as_json() for estimate in self.labels],
         }
 
-    def describe(self, names: Sequence[str] | None = None) -> list[str]:
+    def describe(self, names: Sequence[str] | None = None, *, is_guaranteed: bool = True) -> list[str]:
         """Describe the thresholds and their guarantees.
 
         Args:
             names: Names of the labels 0..K-1; None for their numbers.
+            is_guaranteed: Whether the map was fitted without these rows; otherwise the bounds are estimates.
 
         Returns:
             At most thirteen lines. Only the labels with the most rows are described.
         """
         if self.only_label is not None:
-            return self._describe_only_label(names[self.only_label] if names else str(self.only_label))
-        lines = [*self._describe_overall(), self._describe_label_guarantee()]
+            only_name = names[self.only_label] if names else str(self.only_label)
+            return self._describe_only_label(only_name, is_guaranteed=is_guaranteed)
+        lines = [
+            *self._describe_overall(is_guaranteed=is_guaranteed),
+            self._describe_label_guarantee(is_guaranteed=is_guaranteed),
+        ]
         most_frequent = sorted(self.labels, key=lambda estimate: -estimate.n_rows)[:MAX_LISTED_LABELS]
         for estimate in sorted(most_frequent, key=lambda estimate: estimate.label or 0):
             name = names[estimate.label or 0] if names else estimate.label
-            lines.append(f"  {name}: {self._describe_label(estimate)}")
+            lines.append(f"  {name}: {self._describe_label(estimate, is_guaranteed=is_guaranteed)}")
         n_omitted = len(self.labels) - len(most_frequent)
         if n_omitted:
             lines.append(f"  and {n_omitted} more labels")
         return lines
 
-    def _describe_overall(self) -> list[str]:
+    def _describe_overall(self, *, is_guaranteed: bool) -> list[str]:
         overall = self.overall
         if overall.threshold is not None:
             return [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}."
                 f"{self._describe_ties()}",
-                self._describe_guarantee(overall),
+                *self._describe_guarantee(overall, is_guaranteed=is_guaranteed),
             ]
         if self.chosen_threshold is not None:
             return [f"The accuracy at the threshold {self.chosen_threshold} is unknown: {overall.reason}."]
         return [f"No threshold for all decisions: {overall.reason}.", *self.advice]
 
-    def _describe_guarantee(self, estimate: ThresholdEstimate) -> str:
+    def _describe_guarantee(self, estimate: ThresholdEstimate, *, is_guaranteed: bool) -> list[str]:
+        """State the guarantee; on fit rows, only the estimate of the lower bound, if it is not the target."""
+        if not is_guaranteed:
+            if self.target is not None:
+                return []
+            return [f"Estimate of the lower bound of their accuracy: {self._format_bound(estimate)}."]
         unit = "rows" if self.n_groups is None else "groups"
-        return (
+        return [
             f"With {100 * self.confidence:g}% confidence, at least {self._format_bound(estimate)} of such decisions "
             f"are correct, if new {unit} are independent and from the same distribution."
-        )
+        ]
 
-    def _describe_only_label(self, name: str) -> list[str]:
+    def _describe_only_label(self, name: str, *, is_guaranteed: bool) -> list[str]:
         """Describe the threshold of the only label that has a target."""
         (estimate,) = self.labels
         if estimate.threshold is None:
             return [f"No threshold for the decisions {name}: {estimate.reason}.", *self.advice]
         return [
             f"Use {estimate.coverage:.1%} of the decisions {name} as they are: those {estimate.describe_rows()}.",
-            self._describe_guarantee(estimate),
+            *self._describe_guarantee(estimate, is_guaranteed=is_guaranteed),
             f"Decisions for other labels have no threshold: `apply` with {option('cuts')} sends them to review.",
         ]
 
@@ -194,21 +214,26 @@ class ReliabilityThresholds:
             "reliability are selected together or not at all."
         )
 
-    def _describe_label_guarantee(self) -> str:
+    def _describe_label_guarantee(self, *, is_guaranteed: bool) -> str:
         """Introduce the lines of the labels, and state their guarantee."""
-        together = f"with {100 * self.confidence:g}% confidence, all of these hold together"
+        together = ""
+        if is_guaranteed:
+            together = f"; with {100 * self.confidence:g}% confidence, all of these hold together"
         if self.target is None:
-            return f"The same threshold for each label; {together}:"
+            return f"The same threshold for each label{together}:"
         label_thresholds = [estimate.threshold for estimate in self.labels]
         applied = ""
         if _uses_label_thresholds(self.overall.threshold, label_thresholds):
             applied = f" (`apply` uses these with {option('cuts')})"
-        return f"A threshold for each label{applied}; {together}:"
+        return f"A threshold for each label{applied}{together}:"
 
-    def _describe_label(self, estimate: ThresholdEstimate) -> str:
+    def _describe_label(self, estimate: ThresholdEstimate, *, is_guaranteed: bool) -> str:
         if estimate.threshold is not None:
-            bound = self._format_bound(estimate)
-            return f"{estimate.coverage:.1%} of its decisions, {estimate.describe_rows()}; accuracy at least {bound}"
+            found = f"{estimate.coverage:.1%} of its decisions, {estimate.describe_rows()}"
+            if not is_guaranteed and self.target is not None:
+                return found
+            kind = "accuracy at least" if is_guaranteed else "estimated lower bound"
+            return f"{found}; {kind} {self._format_bound(estimate)}"
         if self.chosen_threshold is not None:
             return str(estimate.reason)
         return f"no threshold; {estimate.reason}"
@@ -292,11 +317,44 @@ def _load_stored_thresholds(cuts: Path | Mapping[str, Any], source: str) -> _Sto
     except (OSError, ValueError, RecursionError) as error:  # no file, not UTF-8, not JSON, or other content
         if isinstance(content, Mapping) and "map_fingerprint" not in content and {"thresholds", "borders"} & {*content}:
             raise InputError(
-                f"{source} has thresholds on a score, not on a reliability; give the output of `thresholds` with "
-                f"{option('map_file')}"
+                f"{source} has thresholds on a score, not on a reliability; {_describe_score_thresholds(content)}give "
+                f"the output of `thresholds` with {option('map_file')}"
             ) from None
         reason = describe_validation_errors(error, "cuts")[0] if isinstance(error, ValidationError) else error
         raise InputError(f"{source} is not an output of `thresholds` ({reason}); run `thresholds` again") from None
+
+
+class _StoredScoreThreshold(BaseModel):
+    """The fields of a threshold on a score that a message repeats."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    metric: str
+    threshold: float | None
+
+
+class _StoredBorder(BaseModel):
+    """Thresholds on a score for one grade and those above it."""
+
+    at_least: str = ""
+    thresholds: list[_StoredScoreThreshold]
+
+
+def _describe_score_thresholds(content: Mapping[str, object]) -> str:
+    """Say which rows a file of thresholds on a score selects, followed by "or"; empty if it selects none."""
+    listed = content.get("borders", [content])
+    if not isinstance(listed, list):
+        return ""
+    try:
+        borders = [_StoredBorder.model_validate(border) for border in listed]
+    except ValidationError:
+        return ""
+    limits = []
+    for border in borders:
+        for found in border.thresholds:
+            if found.metric == "precision" and found.threshold is not None:
+                grade = f" for grade {border.at_least} and above" if border.at_least else ""
+                limits.append(f"{found.threshold:g}{grade}")
+    return f"keep rows with a score of at least {join_names(limits)} instead, or " if limits else ""
 
 
 def _uses_label_thresholds(overall: float | None, label_thresholds: Sequence[float | None]) -> bool:
@@ -519,19 +577,16 @@ def _advise(document: MapDocument, counts: "_RowCounts", target: float, level: f
                 counts.p_values(0, percent / 100), level * threshold_grid(document, percent / 100).level_shares
             )
             coverage = counts.rows[0][accepted_at > 0].max() / counts.rows[0, -1]
+            n_units = len(counts.decision) if counts.n_groups is None else counts.n_groups
             advice.append(
-                f"The highest accuracy with a threshold on these rows is {percent / 100:.0%}, which uses "
-                f"{coverage:.1%} of decisions as they are."
+                f"With these {n_units:,} {unit}, the highest accuracy that can be shown is {percent / 100:.0%}, "
+                f"which uses {coverage:.1%} of decisions as they are."
             )
             break
     for factor in SAMPLE_SIZE_FACTORS:
         if has_threshold(target, factor):
-            advice.append(f"About {factor} times as many {unit} like these would suffice.")
+            advice.append(f"As a rough estimate, {factor} times as many {unit} like these would suffice.")
             break
-    bound = "binomial bound" if counts.groups is None else "lower bound"
-    advice.append(
-        f"(The {bound} of the best threshold is not valid here, because that threshold was chosen on these rows.)"
-    )
     return tuple(advice)
 
 
@@ -664,6 +719,26 @@ def sample_equally_likely_rows(rows: FixedDecisions, seed: int) -> EquallyLikely
         "probabilities."
     )
     return EquallyLikelyRows(row_number, [note])
+
+
+def suggest_hold_out(n_units: int, target: float, level: float, *, is_grouped: bool) -> float | None:
+    """Suggest a share of the rows or groups to hold out, so that a target accuracy can be shown on them.
+
+    Args:
+        n_units: Number of rows, or of groups.
+        target: Accuracy, in (0, 1).
+        level: Error level, in (0, 1). About half of it is that of the most promising threshold.
+        is_grouped: Whether rows are in groups.
+
+    Returns:
+        The smallest multiple of 0.05, at least 0.3, with which a threshold is found if all held-out decisions are
+        correct; None if there is none up to `MAX_HOLD_OUT`.
+    """
+    n_needed = min_groups_to_reject(target, level / 2) if is_grouped else min_rows_to_reject(target, level / 2)
+    for percent in range(MIN_SUGGESTED_PERCENT, round(100 * MAX_HOLD_OUT) + 1, SUGGESTED_STEP):
+        if round(percent / 100 * n_units) >= n_needed:
+            return percent / 100
+    return None
 
 
 def min_rows_to_reject(target: float, level: float) -> int:

@@ -305,7 +305,7 @@ class FitRecorder:
     def __call__(self, file: object, options: FitOptions) -> SimpleNamespace:
         self.path = file.path
         self.options = asdict(options)
-        return SimpleNamespace(document=MAP.model_copy(update={"default_threshold": 0.75}))
+        return SimpleNamespace(document=MAP.model_copy(update={"default_threshold": 0.75}), held_out=None)
 
 
 @pytest.fixture
@@ -350,7 +350,7 @@ def test_fit_saves_the_map_and_prints_notes_the_result_and_the_next_step(options
 def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
     printed = maps.run_command("report", "--predictions", "rows.parquet", "--out", "out.html")
     assert load_map(Path("out.map.json")).fingerprint == MAP.fingerprint
-    assert Path("out.html").read_text() == "page 3"
+    assert Path("out.html").read_text() == "page 4"
     assert printed == [
         "How it was read.",
         "Better.",

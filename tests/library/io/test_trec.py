@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+from html import unescape
 
 import numpy as np
 import polars as pl
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from relmap import InputError, cli
 from relmap.io.column_layout import TrecFiles
 from relmap.io.trec import JudgedRun, open_run, read_judged_run
+from relmap.maps.folds import split_folds
+from relmap.routing.thresholds import suggest_hold_out
 
 RUN = ["7 Q0 a 1 3.5 bm25", "7 Q0 b 2 2.5 bm25", "7 Q0 c 3 1.5 bm25", "8 Q0 a 1 -4e-1 bm25", "9 Q0 z 1 0 bm25"]
 QRELS = ["7 0 a 3", "7 0 b 1", "7 0 x 2", "7 0 c -1", "8 0 a 0", "8 0 b 3", "10 0 z 3"]
@@ -146,6 +150,38 @@ def test_the_order_of_lines_does_not_matter_and_no_number_changes(documents, ran
     assert found == {key: value for key, value in documents.items() if value[1] is not None}
 
 
+RANKED_QUERIES = st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), min_size=1), min_size=1)
+
+
+@given(queries=RANKED_QUERIES)
+@settings(max_examples=100, deadline=None)
+def test_a_run_is_refused_if_the_first_rank_has_a_lower_score_than_the_last_in_most_queries(queries, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranks") / "my.run"
+    lines = []
+    n_compared = 0
+    n_contradicting = 0
+    for query, documents in enumerate(queries):
+        lines += [f"{query} Q0 d{k} {rank} {score}.5 t" for k, (rank, score) in enumerate(documents)]
+        ranks = [rank for rank, _ in documents]
+        first = [score for rank, score in documents if rank == min(ranks)]
+        last = [score for rank, score in documents if rank == max(ranks)]
+        n_compared += min(ranks) < max(ranks)
+        # "-0.5" and "0.5" have the order of 0 and 0, so the numbers are those of the texts
+        n_contradicting += max(float(f"{score}.5") for score in first) < min(float(f"{score}.5") for score in last)
+    path.write_text("\n".join(lines))
+    if 2 * n_contradicting > n_compared:
+        with pytest.raises(InputError, match="change the sign of the score"):
+            open_run(path)
+    else:
+        assert len(open_run(path).frame) == len(lines)
+
+
+@pytest.mark.parametrize("rank", ["0", "-", "1.0"])
+def test_ranks_are_not_needed(rank, tmp_path):
+    (tmp_path / "my.run").write_text(f"1 Q0 a {rank} 1 t\n1 Q0 b {rank} 2 t\n")
+    assert len(open_run(tmp_path / "my.run").frame) == 2
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Make a run of 60 queries with 20 documents, its judgments, and the same rows as a csv file."""
@@ -219,6 +255,54 @@ def test_a_border_of_a_run_needs_no_name_of_its_score(folder):
         run_command("fit --predictions rows.csv --border 3 --out other.json")
 
 
+@pytest.mark.parametrize("hold_out", ["", " --hold-out 0.4"])
+def test_without_a_border_as_many_documents_of_the_fit_are_above_it_as_are_relevant(folder, hold_out):
+    printed = run_command(f"fit {JUDGED_RUN} --out map.json{hold_out}")
+    stored = json.loads((folder / "map.json").read_text())
+    border = stored["reading"]["border"]
+    assert any(f"--border {border:g} states it" in line for line in printed)
+    rows = pl.read_csv("rows.csv")
+    if hold_out:
+        held_out = split_folds(len(rows), rows["query"].to_numpy(), 1, hold_out=0.4).held_out
+        rows = rows.with_row_index().filter(~pl.col("index").is_in(held_out))
+    assert (rows["score"] > border).sum() == pytest.approx((rows["label"] == "relevant").sum(), abs=1)
+
+
+def test_fit_prints_the_held_out_rows_and_a_command_that_uses_only_them(folder):
+    printed = run_command(f"fit {JUDGED_RUN} --hold-out 0.4 --out map.json")
+    (line,) = [line for line in printed if "are held out" in line]
+    assert line.startswith("480 rows of 24 groups are held out")
+    command = line.split("`")[1]
+    used = run_command(f"{command.removeprefix('relmap ')} --out t.json")
+    assert any("only the 480 rows that were held out are used" in line for line in used)
+    content = json.loads((folder / "t.json").read_text())
+    assert (content["groups"], content["guaranteed"]) == (24, True)
+    share = suggest_hold_out(60, 0.9, 0.05, is_grouped=True)
+    assert any(line.endswith(f"fit again with at least --hold-out {share}.") for line in used)
+
+
+def test_the_page_of_a_run_has_commands_that_read_runs(folder):
+    run_command(f"report {JUDGED_RUN} --out page.html")
+    page = unescape((folder / "page.html").read_text())
+    assert "relmap apply --map page.map.json --run new.run --out scored.csv" in page
+    assert "--run other.run --qrels other_qrels.txt --relevant-from 2 --cut " in page
+    assert "--predictions" not in page
+
+
+@pytest.mark.parametrize("cut", ["0.7712", "0.5", "0.123456789"])
+def test_apply_prints_the_cut_that_was_given(folder, cut):
+    run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
+    printed = run_command(f"apply --map map.json --run my.run --cut {cut} --out routed.csv")
+    assert any(f"with a reliability of at least {cut} and" in line for line in printed)
+
+
+def test_apply_prints_the_threshold_of_the_map_as_fit_does(folder):
+    fitted = run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
+    applied = run_command("apply --map map.json --run my.run --out routed.csv")
+    (threshold,) = re.findall(r"reliability of (0\.\d+) or more", " ".join(fitted))
+    assert any(f"with a reliability of at least {threshold} and" in line for line in applied)
+
+
 def test_the_accuracy_of_all_documents_of_a_run_is_estimated_from_a_sample_that_label_took(folder):
     run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
     run_command("label --map map.json --run my.run --rows 60 --out sample.csv")
@@ -237,8 +321,26 @@ def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(fol
     run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
     for grades in ("--relevant-from 2", ""):
         run_command(f"thresholds --run my.run --qrels qrels.txt {grades} --precision 0.5 --out t.json --force")
+        content = json.loads((folder / "t.json").read_text())
+        for border in content.get("borders", [content]):
+            (found,) = border["thresholds"]
+            limit = f"{found['threshold']:g}" + (f" for grade {border['at_least']}" if grades == "" else "")
+            with pytest.raises(InputError, match=f"keep rows with a score of at least .*{re.escape(limit)}"):
+                run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
         with pytest.raises(InputError, match="has thresholds on a score, not on a reliability"):
             run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
+
+
+@pytest.mark.parametrize("grades", ["--relevant-from 2 --border -3", ""])
+def test_a_run_with_ascending_scores_needs_another_sign_and_no_other_names(folder, grades):
+    lines = [line.split() for line in (folder / "my.run").read_text().splitlines()]
+    (folder / "my.run").write_text("".join(f"{q} Q0 {d} 0 {-float(s)} t\n" for q, _, d, _, s, _ in lines))
+    with pytest.raises(InputError, match="change the sign of the score") as error:
+        run_command(f"fit --run my.run --qrels qrels.txt {grades} --out map.json")
+    assert not {"--labels", "--positive"} & set(str(error.value).split())
+    printed = run_command(f"thresholds --run my.run --qrels qrels.txt {grades[:17]} --precision 0.5 --out t.json")
+    (note,) = [line for line in printed if "change the sign of the score" in line]
+    assert "--" not in note
 
 
 JUDGED_RUN = "--run my.run --qrels qrels.txt --relevant-from 2"

@@ -519,7 +519,7 @@ def test_every_parameter_of_every_command_changes_its_result(command, parameter,
     monkeypatch.chdir(command_folder)
     monkeypatch.setattr(
         "relmap.report.page.render_map_page",
-        lambda assessment, summary, map_file: f"{assessment.scored} {summary} {map_file}",
+        lambda assessment, summary, map_file, trec: f"{assessment.scored} {summary} {map_file} {trec.qrels}",
     )
     kind, before, change = COMMAND_PROBES[command].get(parameter) or READING_PROBES[parameter]
     options = valid_options(command, kind) | before

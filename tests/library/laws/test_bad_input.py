@@ -51,6 +51,8 @@ BAD_THRESHOLDS = (  # content of a file of `apply --cuts`, cause, remedy
     ),
     (THRESHOLDS | {"overall": {"cut": 1.5}}, "is not an output of `thresholds` .overall.cut", "run `thresholds` again"),
 )
+RISING_RANKS = b"1 Q0 d1 1 -2.5 t\n1 Q0 d2 2 -1.5 t\n"
+EXCHANGED_RANKS = b"1 Q0 d1 2.5 1 t\n1 Q0 d2 1.5 2 t\n"
 CONTROL_CHARACTERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
 FORGED_MESSAGE = '"x\nrelmap: all is well \u202e\x1b[2J"\n1\n'
 OWN_FILE = {"reader": "files", "source": "files", "path": "mine.csv"}
@@ -416,6 +418,19 @@ CASES_BY_COMMAND = {
         ("bad.run", b"q1 Q0 d1 1 0.5 t\n", "no judgment of a document of bad.run: .* query 'q1'", "give the judgments"),
         ("my.run --score score --border 1", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
         ("my.run --relevant-from 3", None, "with --relevant-from 3, .* are of one kind", "above 0 and up to 2"),
+        ("my.run --labels 2,1,0", None, "--labels is 2,1,0, but grades .* are in ascending order", "--labels 0,1,2,"),
+        (
+            "bad.run",
+            RISING_RANKS,
+            "bad.run: in 1 of 1 queries, the document of the first rank",
+            "change the sign of th",
+        ),
+        (
+            "bad.run",
+            EXCHANGED_RANKS,
+            "as if the two columns were exchanged: .* rank 2.5 and score 1;",
+            "query, Q0, doc",
+        ),
         ("my.run --unjudged 0", None, "--unjudged is '0'", "give omit or irrelevant"),
         ("my.run --predictions rows.parquet", None, "give the predictions once", "--run RUN --qrels QRELS"),
         ("my.run --out my.run --force", None, "is an input file", "write to another file"),
@@ -429,7 +444,19 @@ CASES_BY_COMMAND = {
         ),
         ("bad.txt", b"1 0 d1 1.5\n", "line 1: grade is '1.5'", "must be a whole number"),
         ("bad.txt", b"1 0 d1 1\n1 0 d1 0\n", "line 2: document 'd1' has another grade", "keep one of the lines"),
-        ("bad.txt", b"1 0 d1 1\n", "with --relevant-from 1, .* are of one kind", "or --unjudged irrelevant to count"),
+        (
+            "bad.txt",
+            b"1 d1 0 1\n1 d2 0 0\n",
+            "another grade .*; columns 2 and 3 seem to be exchanged",
+            "query, iterati",
+        ),
+        (
+            "bad.txt",
+            b"1 1 d1 0\n1 0 d2 0\n",
+            "documents of the run have the grade 0; the grade is column 4",
+            "give judgm",
+        ),
+        ("bad.txt", b"1 0 d1 1\n", "documents of the run have the grade 1; give", "or --unjudged irrelevant to count"),
         ("bad.txt", b" \n", "bad.txt is empty", "give a file of judgments of TREC"),
     ],
     "flows.reliability": [

@@ -270,7 +270,8 @@ def test_advice_equals_a_search_over_targets_and_sample_sizes(metric, grouped):
         if repetitions is None:
             lines.append(f"Even 32 times as many {unit} like these would not suffice.")
         else:
-            lines.append(f"About {repetitions * n_units:,} {unit} like these would suffice; there are {n_units:,}.")
+            n_repeated = repetitions * n_units
+            lines.append(f"As a rough estimate, {n_repeated:,} {unit} like these would suffice; there are {n_units:,}.")
         assert score_threshold.advice == tuple(lines)
         n_without_threshold += 1
     assert n_without_threshold
@@ -382,7 +383,7 @@ def test_description_and_json_of_score_thresholds():
     recall = ScoreThreshold(metric="recall", target=0.8, threshold=None, advice=("More rows.", "Or fewer."))
     precision_only = ScoreThresholds(groups=None, thresholds=(precision,), review=None, review_rows=0, **common_fields)
     first_sentence = (
-        "Threshold 2.5 for a precision of 90%: 1,500 of 2,000 labelled rows (75.0%) are at or above it. "
+        "Threshold 2.5 for a precision of 90%: 1,500 of 2,000 rows (75.0%) are at or above it. "
         "Observed precision: 92.3%."
     )
     assert precision_only.describe() == [
@@ -399,13 +400,15 @@ def test_description_and_json_of_score_thresholds():
         "No threshold for a recall of 80%.",
         "More rows.",
         "Or fewer.",
-        "Threshold -1.25 for a negative predictive value of 98.5%: 250 of 2,000 labelled rows (12.5%) are below it. "
+        "Threshold -1.25 for a negative predictive value of 98.5%: 250 of 2,000 rows (12.5%) are below it. "
         "Observed negative predictive value: 100.0%.",
         "With 95% confidence all of these hold: at least 90% of the rows at or above 2.5 are positive; at least 98.5% "
         "of the rows below -1.25 are negative, if new groups are independent and from the same distribution.",
-        "All rows of the 1,200 groups are used. A rate is the mean of the rates of groups (macro average), so large "
-        "groups count as much as small groups. Groups where a rate is undefined do not count in it.",
-        "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "
+        "300 of the 1,200 groups propose thresholds, and the other 900 test them (--seed changes which). A rate is the "
+        "mean of the rates of groups (macro average), so large groups count as much as small groups. Groups without a "
+        "row at or above the threshold do not count in the precision. Groups without a positive row do not count in "
+        "the recall. Groups without a row below the threshold do not count in the negative predictive value.",
+        "Review scores from -1.25 to below 2.5: 250 of 2,000 rows (12.5%). Treat lower scores as negative and "
         "higher scores as positive.",
     ]
 

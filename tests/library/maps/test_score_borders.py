@@ -13,8 +13,11 @@ from relmap import ReliabilityMap
 from relmap.errors import InputError
 from relmap.io.column_layout import Reading, find_layout
 from relmap.io.columns import FileRows
+from relmap.io.files import open_predictions
 from relmap.io.rows import read_rows
-from relmap.maps.score_borders import balanced_borders
+from relmap.maps.folds import split_folds
+from relmap.maps.options import FitOptions
+from relmap.maps.score_borders import add_borders, balanced_borders
 from tests.maps import run_command
 
 
@@ -113,3 +116,21 @@ def test_named_grades_and_borders_are_given_as_lists_in_python():
     assert model.predict(rows).tolist() == expected
     with pytest.raises(InputError, match=r"border has 2 borders, for 3 labels, but there are 4 labels"):
         ReliabilityMap(score_column="score", labels=names, border=[0, 1]).fit(rows)
+
+
+def test_borders_do_not_depend_on_the_labels_of_held_out_rows(tmp_path):
+    rows = simulate(500).with_columns(query=pl.int_range(500) // 10)
+    split = split_folds(500, rows["query"].cast(pl.String).to_numpy(), 1, hold_out=0.4)
+    is_held_out = pl.int_range(500).is_in(split.held_out)
+    changed = rows.with_columns(label=pl.when(is_held_out).then(3 - pl.col("label")).otherwise("label"))
+    borders = []
+    for k, frame in enumerate((rows, changed)):
+        frame.write_csv(tmp_path / f"{k}.csv")
+        file = open_predictions(tmp_path / f"{k}.csv", Reading(score="score"))
+        found = add_borders(file, FitOptions(group="query", hold_out=0.4))
+        borders.append(found.file.reading.borders)
+    fit_rows = rows[split.fit_rows]
+    assert borders[0] == borders[1]
+    expected = balanced_borders(fit_rows["score"].to_numpy(), fit_rows["label"].to_numpy(), 4, None)
+    assert borders[0] == pytest.approx(expected, rel=1e-5)
+    assert borders[0] != pytest.approx(balanced_borders(*rows["score", "label"].to_numpy().T, 4, None), rel=1e-5)

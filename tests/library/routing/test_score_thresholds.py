@@ -97,7 +97,7 @@ def test_command_without_a_map_writes_json_and_a_figure(tmp_path, capsys):
     assert [entry["metric"] for entry in answer["thresholds"]] == ["precision", "npv"]
     assert answer["groups"] == 200
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
-    assert "All rows of the 200 groups are used" in capsys.readouterr().err
+    assert "50 of the 200 groups propose thresholds, and the other 150 test them" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relmap import InputError
+from relmap.routing.group_tests import min_groups_to_reject
 from relmap.routing.thresholds import (
     MAX_LISTED_LABELS,
     ReliabilityThresholds,
@@ -17,6 +18,7 @@ from relmap.routing.thresholds import (
     read_label_thresholds,
     reject_in_order,
     round_threshold,
+    suggest_hold_out,
 )
 from tests import maps
 
@@ -255,3 +257,18 @@ def test_a_chosen_threshold_includes_rows_at_the_threshold():
     assert [(e.label, e.n_automatic, e.accuracy) for e in found.labels] == [(0, 1, 0.0), (1, 2, 1.0)]
     assert found.labels[0].lower_bound == 0.0
     assert found.labels[1].lower_bound == pytest.approx(0.1**0.5)  # half of the level: 0.1 = bound^2
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+@pytest.mark.parametrize("target", [0.5, 0.8, 0.9, 0.97])
+@pytest.mark.parametrize("n_units", [10, 40, 80, 150, 5000])
+def test_the_suggested_share_is_the_smallest_one_that_shows_the_target_if_all_are_correct(n_units, target, is_grouped):
+    def suffices(share: float) -> bool:
+        n_held_out = round(share * n_units)
+        if is_grouped:
+            return n_held_out >= min_groups_to_reject(target, 0.025)
+        return target**n_held_out <= 0.025
+
+    shares = [percent / 100 for percent in range(30, 91, 5)]
+    expected = next((share for share in shares if suffices(share)), None)
+    assert suggest_hold_out(n_units, target, 0.05, is_grouped=is_grouped) == expected

@@ -23,9 +23,6 @@ from relmap.routing.thresholds import (
 from tests.maps import make_map_with_held_out
 
 UNIFORM = np.linspace(0, 1, 101)
-CAUTION = (
-    "(The binomial bound of the best threshold is not valid here, because that threshold was chosen on these rows.)"
-)
 
 
 def make_map(quantiles: np.ndarray = UNIFORM) -> MapDocument:
@@ -49,16 +46,16 @@ def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float,
         found = find(reliability, correct, percent / 100, confidence=confidence).overall
         if percent / 100 < target and found.threshold is not None:
             lines.append(
-                f"The highest accuracy with a threshold on these rows is {percent}%, which uses {found.coverage:.1%} "
-                "of decisions as they are."
+                f"With these {len(reliability):,} rows, the highest accuracy that can be shown is {percent}%, which "
+                f"uses {found.coverage:.1%} of decisions as they are."
             )
             break
     for factor in (2, 3, 4, 6, 8, 12, 16, 24, 32):
         repeated = find(np.tile(reliability, factor), np.tile(correct, factor), target, confidence=confidence)
         if repeated.overall.threshold is not None:
-            lines.append(f"About {factor} times as many rows like these would suffice.")
+            lines.append(f"As a rough estimate, {factor} times as many rows like these would suffice.")
             break
-    return [*lines, CAUTION]
+    return lines
 
 
 ADVICE_CASES = {  # number of rows, base of the accuracy (base + reliability / 2), target, confidence
@@ -89,10 +86,11 @@ def test_the_lowest_advised_accuracy_is_one_half():
         correct = np.arange(20_000) < n_correct
         assert find(reliability, correct, 0.49).overall.threshold is not None
         advice_of_50_percent = (
-            "The highest accuracy with a threshold on these rows is 50%, which uses 100.0% of decisions as they are."
+            "With these 20,000 rows, the highest accuracy that can be shown is 50%, which uses 100.0% of decisions as "
+            "they are."
         )
         advice = find(reliability, correct, 0.95).advice
-        assert list(advice) == ([advice_of_50_percent, CAUTION] if has_advice else [CAUTION])
+        assert list(advice) == ([advice_of_50_percent] if has_advice else [])
 
 
 def test_the_advised_accuracy_can_be_the_next_whole_percent():
@@ -101,9 +99,9 @@ def test_the_advised_accuracy_can_be_the_next_whole_percent():
     reliability = np.full(75, 0.995)
     advice = find(reliability, np.full(75, True), 0.955).advice
     assert advice[0] == (
-        "The highest accuracy with a threshold on these rows is 95%, which uses 100.0% of decisions as they are."
+        "With these 75 rows, the highest accuracy that can be shown is 95%, which uses 100.0% of decisions as they are."
     )
-    assert advice[1] == "About 2 times as many rows like these would suffice."
+    assert advice[1] == "As a rough estimate, 2 times as many rows like these would suffice."
 
 
 def test_a_found_threshold_has_no_advice():
@@ -333,8 +331,10 @@ def test_reasons_and_advice_name_groups():
     found = find(np.full(300, 0.95), np.full(300, True), 0.95, groups=groups)
     n_needed = min_groups_to_reject(0.95, 0.05)
     assert found.overall.reason == f"30 groups are too few; {n_needed} are needed even if all are correct"
-    assert "About 6 times as many groups like these would suffice." in found.advice
-    assert any(line.startswith("The highest accuracy with a threshold on these rows is 8") for line in found.advice)
+    assert "As a rough estimate, 6 times as many groups like these would suffice." in found.advice
+    assert any(
+        line.startswith("With these 30 groups, the highest accuracy that can be shown is 8") for line in found.advice
+    )
 
     groups = RowGroups(np.arange(1000) // 10)
     found = find(np.full(1000, 0.95), np.arange(1000) % 20 > 0, 0.949, groups=groups)
