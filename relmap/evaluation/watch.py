@@ -3,10 +3,11 @@
 A map stores how its fit rows are distributed: the number of rows of each decision, and in ranges of the calibrated
 confidence, of the reliability and of each numeric signal. New rows are counted in the same way and compared by
 Pearson's chi-squared test of homogeneity, one test for each column, with Holm's adjustment. Confidences are also
-compared within each frequent decided label, because a rise for one label and a fall for another can cancel out. If rows come in groups,
-counts are divided by the design effect of each column, and the statistic has an F distribution with degrees of freedom
-that depend on the number of groups (Rao and Scott, 1984, On chi-squared tests for multiway contingency tables with cell
-proportions estimated from survey data).
+compared within each frequent decided label, because a rise for one label and a fall for another can cancel out.
+
+If rows come in groups, counts are divided by the design effect of each column, and the statistic has an F distribution
+with degrees of freedom that depend on the number of groups (Rao and Scott, 1984, On chi-squared tests for multiway
+contingency tables with cell proportions estimated from survey data).
 
 A change does not prove that reliabilities are wrong, and no change does not prove that they are right: only labels show
 that.
@@ -179,10 +180,10 @@ class WatchResult:
             At most eight sentences; the first is the answer.
         """
         if self.changed:
+            changed = join_names([change.title(names) for change in self.changed])
             lines = [
-                f"The {self.rows:,} new rows differ from the fit rows in "
-                f"{join_names([change.title(names) for change in self.changed])}; without a change, this happens with a "
-                f"probability of at most {self.level:.0%}."
+                f"The {self.rows:,} new rows differ from the fit rows in {changed}; without a change, this happens "
+                f"with a probability of at most {self.level:.0%}."
             ]
             lines += [f"  {change.describe(names)}" for change in self.changed[:4]]
             lines.append(
@@ -458,18 +459,7 @@ def watch_file(
     groups = None
     if group is not None:
         _, groups = np.unique(read_groups(frame[group], rows_in_file(file)), return_inverse=True)
-    counts: dict[tuple[str, int | None], ColumnCounts] = {}
-    for seen in document.seen.columns:
-        if seen.column == DECISION:
-            code = decision
-        elif seen.column in values:
-            code = np.searchsorted(seen.edges, values[seen.column], side="right")
-        else:
-            continue
-        is_counted = np.ones(len(decision), dtype=bool) if seen.label is None else decision == seen.label
-        counts[seen.column, seen.label] = _count_new_rows(
-            code[is_counted], len(seen.counts), None if groups is None else groups[is_counted]
-        )
+    counts = _count_columns(document.seen, decision, values, groups)
     columns = compare_counts(document.seen, counts)
     decisions = next(seen for seen in document.seen.columns if seen.column == DECISION)
     described = "the given thresholds"
@@ -492,6 +482,24 @@ def watch_file(
         detectable_change=find_detectable_change(decisions, counts[DECISION, None], len(counts)),
         notes=(*reading_notes(file), *notes),
     )
+
+
+def _count_columns(
+    seen: Seen, decision: np.ndarray, values: Mapping[str, np.ndarray], groups: np.ndarray | None
+) -> Counts:
+    """Count new rows by decision, and in the ranges of each column that they have."""
+    counts: dict[tuple[str, int | None], ColumnCounts] = {}
+    for column in seen.columns:
+        if column.column == DECISION:
+            code = decision
+        elif column.column in values:
+            code = np.searchsorted(column.edges, values[column.column], side="right")
+        else:
+            continue
+        is_counted = np.ones(len(decision), dtype=bool) if column.label is None else decision == column.label
+        groups_of_rows = None if groups is None else groups[is_counted]
+        counts[column.column, column.label] = _count_new_rows(code[is_counted], len(column.counts), groups_of_rows)
+    return counts
 
 
 def _count_new_rows(code: np.ndarray, n_codes: int, groups: np.ndarray | None) -> ColumnCounts:
