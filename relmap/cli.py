@@ -379,19 +379,21 @@ def report(
     predictions: Labelled = None,
     fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
+    force: Force = False,
     trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
     from relmap.evaluation.assessment import MapAssessment, describe_fit
-    from relmap.io.atomic import check_output_path, check_suffix, write_text
+    from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
     from relmap.maps.document import describe_map, save_map
     from relmap.maps.fit import fit_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
-    check_output_path(out, *_input_files(predictions, trec))
-    check_output_path(map_file, *_input_files(predictions, trec))
     check_suffix(out, ".html")
+    for path in (out, map_file):
+        check_output_path(path, *_input_files(predictions, trec))
+        check_new_file(path, force=force)
     file = _open(predictions, trec, reading)
     fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
@@ -484,6 +486,7 @@ def label(
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.document import load_map
+    from relmap.routing.apply import default_threshold
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, *_input_files(predictions, trec))
@@ -493,7 +496,8 @@ def label(
     file = _open(predictions, trec, reading, is_labelled=False)
     with row_progress() as advance:
         selected = sample_rows_to_label(document, file, out, rows=rows, seed=seed, progress=advance)
-    return print_lines([*selected.describe(document.shown_names), f"{out}: {rows:,} rows."])
+    threshold = default_threshold(document)
+    return print_lines([*selected.describe(document.shown_names, threshold), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)

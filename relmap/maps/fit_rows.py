@@ -105,6 +105,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
         signal_columns.append(signal_group)
     columns = [*signal_columns, id_column, DEFAULT_ID_COLUMN]
     frame, file_rows, file_notes = read_with_labels(file, layout, columns, document.label_names)
+    file_rows = file_rows._replace(has_map_labels=True)
     notes += file_notes
     if DEFAULT_ID_COLUMN in frame.columns:
         notes += describe_repeated_ids(frame[DEFAULT_ID_COLUMN], group)
@@ -306,7 +307,7 @@ def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: st
     if training.by == "nothing":
         return [
             "Rows that the map was fitted on cannot be recognized, since their predictions repeat. If these rows are "
-            "new, ignore this. Otherwise give new rows, or fit again with a column that identifies rows "
+            "new, ignore this. Otherwise give new rows, or fit again with a column whose values all differ "
             f"({option('id')})."
         ]
     if training.by == "id" and ids is None:

@@ -176,8 +176,8 @@ def apply_map(
 
     The columns that are added:
 
-    - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` with numbers 0..K-1;
-      named `decision_code` if the file has a column `decision` with names.
+    - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` of integers 0..K-1;
+      named `decision_code` if the file has a column `decision` of text, as every column of a csv file is.
     - `decision_name`: name of the decided label, if the map has names.
     - `confidence` (float64): calibrated confidence. Named `calibrated_confidence` if the file has a confidence.
     - `reliability` (float64).

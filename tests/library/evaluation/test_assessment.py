@@ -12,13 +12,13 @@ from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument
 from relmap.maps.score import FittedMap
 from relmap.routing.choose import choose_cut
-from relmap.settings import DEFAULTS
 from relmap.routing.thresholds import (
     ReliabilityThresholds,
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
 )
+from relmap.settings import DEFAULTS
 from tests import maps
 from tests.maps import fit_file as fit_map
 
