@@ -321,8 +321,7 @@ def _find_identifying_column(file: Predictions) -> str | None:
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             continue
         column = read_columns(file, [name])[name]
-        is_text = column.dtype == pl.String
-        if is_text and (column.str.len_chars().mean() or 0) > MAX_ID_CHARACTERS:
+        if column.dtype == pl.String and column.str.len_chars().sum() > MAX_ID_CHARACTERS * len(column):
             continue
         if _read_default_ids(column) is not None:
             return name
