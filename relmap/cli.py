@@ -390,9 +390,10 @@ def report(
     from relmap.maps.fit import fit_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
-    check_suffix(out, ".html")
     for path in (out, map_file):
         check_output_path(path, *_input_files(predictions, trec))
+    check_suffix(out, ".html")
+    for path in (out, map_file):
         check_new_file(path, force=force)
     file = _open(predictions, trec, reading)
     fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
