@@ -307,7 +307,7 @@ def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: st
     if training.by == "nothing":
         return [
             "Rows that the map was fitted on cannot be recognized, since their predictions repeat. If these rows are "
-            "new, ignore this. Otherwise give new rows, or fit again with a column whose values all differ "
+            "new, ignore this. Otherwise give new rows, or fit again with a column that identifies rows "
             f"({option('id')})."
         ]
     if training.by == "id" and ids is None:

@@ -113,7 +113,7 @@ CASES_BY_COMMAND = {
             "--run RUN --qrels QRELS",
         ),
         ("report --predictions rows.parquet --out page.html", None, "page.map.json exists", "give --force to replace"),
-        (f"{EVALUATE} bad.parquet", change_row_7(ROWS, label=3), "is 3, not one of 0..2", "or fit a new map"),
+        (f"{EVALUATE} bad.parquet", change_row_7(ROWS, label=3), "is 3, not one of 0..2", "the labels are irrelevant"),
         (
             "apply --map judge.json --out new.csv --predictions bad.csv",
             change_row_7(TWO_LABELS, decision=2).drop("label"),

@@ -187,7 +187,7 @@ def test_a_threshold_for_all_decisions_is_said_to_be_used_if_a_label_has_none():
     content = stored_cuts((0, 0.75), (1, None), (2, 0.25))
     rule = routing_rule(MAP, cuts=content)
     assert rule.thresholds.tolist() == [0.5, 0.5, 0.5]
-    assert "for every label: a reliability of 0.5 or more" in rule.notes[0]
+    assert "The threshold for all decisions" in rule.notes[0]
 
 
 def test_a_file_without_rows_is_not_described_as_reviewed(tmp_path):
