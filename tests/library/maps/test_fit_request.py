@@ -63,7 +63,7 @@ def test_everything_is_passed_on_to_the_fit(recorded):
     options = FitOptions(
         calibrator="diag", variant="label_platt", group="group", labels=NAMES, signals=("length",), seed=6, hold_out=0.1
     )
-    assert map_fit.fit_map(file, options).document == maps.make_map()
+    assert map_fit.fit_map(file, options).document.fingerprint == maps.make_map().fingerprint
     expected = read_labelled_rows(file, options)
     np.testing.assert_array_equal(recorded.labelled.rows.signals, expected.rows.signals)
     np.testing.assert_array_equal(recorded.labelled.rows.group, expected.rows.group)
