@@ -384,19 +384,22 @@ def report(
     predictions: Labelled = None,
     fit_options: FitOptions = DEFAULT_FIT_OPTIONS,
     verbose: Verbose = False,
+    force: Force = False,
     trec: TrecFiles = NO_TREC_FILES,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
     from relmap.evaluation.assessment import MapAssessment, describe_fit
-    from relmap.io.atomic import check_output_path, check_suffix, write_text
+    from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
     from relmap.maps.document import describe_map, save_map
     from relmap.maps.fit import fit_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
-    check_output_path(out, *_input_files(predictions, trec))
-    check_output_path(map_file, *_input_files(predictions, trec))
+    for path in (out, map_file):
+        check_output_path(path, *_input_files(predictions, trec))
     check_suffix(out, ".html")
+    for path in (out, map_file):
+        check_new_file(path, force=force)
     file = _open(predictions, trec, reading, labels=fit_options.labels)
     fit_options = replace(fit_options, group=_group_of(trec, fit_options.group))
     _announce_slow_fit(fit_options)
@@ -489,6 +492,7 @@ def label(
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.document import load_map
+    from relmap.routing.apply import default_threshold
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, *_input_files(predictions, trec))
@@ -498,7 +502,8 @@ def label(
     file = _open(predictions, trec, reading, is_labelled=False)
     with row_progress() as advance:
         selected = sample_rows_to_label(document, file, out, rows=rows, seed=seed, progress=advance)
-    return print_lines([*selected.describe(document.shown_names), f"{out}: {rows:,} rows."])
+    threshold = default_threshold(document)
+    return print_lines([*selected.describe(document.shown_names, threshold), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -559,6 +564,12 @@ def watch(
     map_file: MapFile,
     predictions: PredictionsOrRun = None,
     group: Group = None,
+    cuts: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that relmap thresholds wrote, to count the automatic rows (default: the threshold of the map)."
+        ),
+    ] = None,
     out: Out = None,
     force: Force = False,
     figure: Annotated[
@@ -573,24 +584,31 @@ def watch(
     """Test, without labels, whether new rows are distributed like the rows of the fit."""
     from relmap.evaluation.watch import watch_file
     from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
+    from relmap.io.timestamps import current_timestamp
     from relmap.maps.document import load_map
+    from relmap.routing.apply import routing_rule
 
+    inputs = [map_file, *_input_files(predictions, trec)]
     for path in (out, figure):
-        check_output_path(path, map_file, *_input_files(predictions, trec))
+        check_output_path(path, *inputs if cuts is None else [*inputs, cuts])
         check_new_file(path, force=force)
     if figure is not None:
         check_suffix(figure, ".svg")
     document = load_map(map_file)
+    rule = None if cuts is None else routing_rule(document, cuts=cuts)
     reading = reading.completed_by(document.reading)
     file = _open(predictions, trec, reading, is_labelled=False)
-    result = watch_file(document, file, _group_of(trec, group))
+    result = watch_file(document, file, _group_of(trec, group), thresholds=None if rule is None else rule.thresholds)
     if figure is not None:
         with needs_extra("report"):
             from relmap.report.watch import shares_svg
 
         write_text(figure, shares_svg(result, document.shown_names))
-    write_json_output({"predictions": file.path.name, "map": map_file.name} | result.as_json(), out)
-    lines = print_lines([*result.notes, *result.describe(document.shown_names)])
+    names = document.shown_names
+    origin = {"at": current_timestamp(), "predictions": file.path.name, "map": map_file.name}
+    write_json_output(origin | result.as_json(names), out)
+    notes_on_cuts = () if rule is None else rule.notes
+    lines = print_lines([*result.notes, *notes_on_cuts, *result.describe(names)])
     if fail_on_change and result.changed:
         raise typer.Exit(DRIFT_STATUS)
     return lines

@@ -25,7 +25,7 @@ def watch(name: str, entry: WatchedMap) -> str:
         entry: Files of the map and of the labelled rows.
 
     Returns:
-        One sentence that the map still holds.
+        One sentence that no change was found.
 
     Raises:
         RunFailed: The reliability no longer agrees with the accuracy; the message names the labels.

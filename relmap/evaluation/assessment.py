@@ -14,7 +14,7 @@ from relmap.evaluation.agreement import (
     format_share,
     measure_agreement,
 )
-from relmap.evaluation.drift import DriftResult, detect_drift
+from relmap.evaluation.drift import FIT_AGAIN, DriftResult, detect_drift
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.sentences import (
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from relmap.maps.fit import MapFit  # whose module imports every model
 
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
-MAX_DRIFT_LINES = 3
-FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities are wrong."
+MAX_CHANGES = 3
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
+NO_DRIFT_TEST_OF_PROTOCOL = (
+    "Drift is not tested, because these rows are the reference of the test. Evaluate later rows to test it."
+)
 
 
 def describe_fit(fit: "MapFit") -> FitSummary:
@@ -161,22 +163,29 @@ class MapAssessment:
         document = self.document
         evaluation = evaluate_map(document, self.sample) if comparison is None else comparison
         agreement = measure_agreement(document, self.sample, population)
+        if population is None:  # the accuracy of these rows has one interval everywhere
+            agreement["accuracy"] = evaluation["accuracy"]
+            for agreed, decided in zip(agreement["labels"], evaluation["labels"], strict=True):
+                agreed["precision"] = decided["correct"]
         top = measure_top_calibration(self.sample)
         drift = self._test_drift()
         origin = "out of fold on" if self.origin in OUT_OF_FOLD_ORIGINS else "on these"
         sentences = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
-        drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
+        drift_lines = [self._no_drift_test] if drift is None else drift.describe(document.shown_names)
         top_lines = describe_top_calibration(top)
         accuracy_line = (
             f"Accuracy of the decisions: {format_share(agreement['accuracy'])} on {agreement['rows']:,} rows."
         )
         doubts = describe_lower_accuracy(document, evaluation) if self.origin == "new" else []
         if drift is not None and not drift.holds:  # what the map promises no longer matters
-            lines = [*drift_lines[:MAX_DRIFT_LINES], FIT_AGAIN, *doubts, accuracy_line]
+            changes = drift_lines[: len(drift.changed)][:MAX_CHANGES]
+            lines = [*changes, FIT_AGAIN, *drift.describe_untested(document.shown_names), *doubts, accuracy_line]
         else:
-            lines = [*sentences, drift_lines[0], top_lines[0], *doubts, accuracy_line]
+            untested = [] if drift is None else drift.describe_untested(document.shown_names)
+            drift_line = " ".join([drift_lines[0], *untested])
+            lines = [*sentences, drift_line, top_lines[0], *doubts, accuracy_line]
         details = [
-            *[line for line in (*sentences, *top_lines, *drift_lines) if line not in lines],
+            *[line for line in (*sentences, *top_lines, *drift_lines) if not any(line in shown for shown in lines)],
             *describe_metrics(evaluation["metrics"]),
             *describe_agreement(agreement),
             *describe_pooled_labels(document),
@@ -193,9 +202,15 @@ class MapAssessment:
         population_notes = [] if population is None else population.notes
         return Evaluation(tuple(lines), (*self.notes, *population_notes), numbers, tuple(details))
 
+    @property
+    def _no_drift_test(self) -> str:
+        """Reason why drift is not tested."""
+        return NO_DRIFT_TEST_OF_PROTOCOL if self.origin == "held_out" else NO_DRIFT_TEST
+
     def _test_drift(self) -> DriftResult | None:
         """Test for drift on the rows that are not fit rows; None without such rows."""
-        if self.origin not in ("new", "partly_out_of_fold"):
+        is_reference = self.origin == "held_out" and self.document.source.protocol is not None
+        if self.origin == "out_of_fold" or is_reference:
             return None
         new_rows = self.rows.take(~self.fitted)
         reliability = self.scored.reliability[~self.fitted]

@@ -21,13 +21,16 @@ import scipy
 from relmap.errors import InputError
 from relmap.maps.document import Cell, Half, MapDocument, TopCell
 from relmap.maps.held_out import summarize_cells, summarize_top_cell, top_limit
-from relmap.metrics.intervals import holm_adjust
+from relmap.metrics.intervals import finite_or_none, holm_adjust
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
 MIN_TEST_ROWS = 20  # a cell is tested if it has this many new rows and this many fit rows
 ROUNDING_TOLERANCE = 1e-12  # smaller differences of mean residuals are rounding errors
 MAX_LISTED_CELLS = 5
+POWER = 0.8  # probability with which a change of `detectable_change` is found
+N_ITERATIONS = 20  # to solve for a detectable change
+FIT_AGAIN = "Fit a new map on rows like these, without older rows; until then its reliabilities are wrong."
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class CellDrift:
         expected_accuracy: Accuracy that the new rows would have if their mean residual were that of the fit rows; None
             without fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
+        detectable_change: Change of the accuracy that is found with the probability `POWER`; None without a test.
     """
 
     label: int
@@ -54,6 +58,7 @@ class CellDrift:
     accuracy: float
     expected_accuracy: float | None
     p_value: float | None
+    detectable_change: float | None = None
 
     def describe_rows(self, names: Sequence[str] | None) -> str:
         """Describe the rows of the cell.
@@ -79,6 +84,7 @@ class CellDrift:
             "correct": self.accuracy,
             "expected": self.expected_accuracy,
             "p": self.p_value,
+            "detectable_change": self.detectable_change,
         }
 
 
@@ -94,6 +100,7 @@ class TopDrift:
         accuracy: Accuracy of these new rows.
         expected_accuracy: Accuracy that they would have if their mean residual were that of the fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
+        detectable_change: Change of the accuracy that is found with the probability `POWER`; None without a test.
     """
 
     share: float
@@ -103,6 +110,7 @@ class TopDrift:
     accuracy: float
     expected_accuracy: float
     p_value: float | None
+    detectable_change: float | None = None
 
     def describe_rows(self, _names: Sequence[str] | None) -> str:
         """Describe the rows, as `CellDrift.describe_rows` does."""
@@ -118,6 +126,7 @@ class TopDrift:
             "correct": self.accuracy,
             "expected": self.expected_accuracy,
             "p": self.p_value,
+            "detectable_change": self.detectable_change,
         }
 
 
@@ -169,21 +178,17 @@ class DriftResult:
             names: Names of the labels 0..K-1; None for their numbers.
 
         Returns:
-            At most ten sentences; the first one is the conclusion.
+            Lines for the conclusion, for what was not tested, and for the false alarms, the conclusion first.
         """
         untested = [cell for cell in self._all_cells if cell.p_value is None]
         has_tests = len(untested) < len(self._all_cells)
         if self.changed:
             lines = self._describe_changes(names)
         elif has_tests:
-            lines = ["The map still holds: no change of the accuracy at a given reliability was detected."]
+            lines = [self._describe_no_change(n_tested=len(self._all_cells) - len(untested))]
         else:
             lines = ["It is unknown whether the map still holds: no label has enough labelled rows for a test."]
-        if untested:
-            listed = "; ".join(cell.describe_rows(names) for cell in untested[:MAX_LISTED_CELLS])
-            n_omitted = len(untested) - MAX_LISTED_CELLS
-            more = f"; and {n_omitted} more" if n_omitted > 0 else ""
-            lines.append(f"Not tested, because there are too few new rows or fit rows: {listed}{more}.")
+        lines += self.describe_untested(names)
         if has_tests:
             lines.append(
                 f"False alarm rate: at most {100 * self.level:g}% for each evaluation. A change of the label "
@@ -191,18 +196,48 @@ class DriftResult:
             )
         return lines
 
+    def describe_untested(self, names: Sequence[str] | None = None) -> list[str]:
+        """Describe the cells that could not be tested.
+
+        Args:
+            names: Names of the labels 0..K-1; None for their numbers.
+
+        Returns:
+            A sentence; empty if all were tested.
+        """
+        untested = [cell for cell in self._all_cells if cell.p_value is None]
+        if not untested:
+            return []
+        listed = "; ".join(cell.describe_rows(names) for cell in untested[:MAX_LISTED_CELLS])
+        n_omitted = len(untested) - MAX_LISTED_CELLS
+        more = f"; and {n_omitted} more" if n_omitted > 0 else ""
+        return [f"Not tested, because there are too few new rows or fit rows: {listed}{more}."]
+
     def _describe_changes(self, names: Sequence[str] | None) -> list[str]:
         lines = []
         for cell in self.changed[:MAX_LISTED_CELLS]:
             lines.append(
-                f"The map no longer holds for {cell.describe_rows(names)}: mean reliability "
-                f"{cell.mean_reliability:.2f}, accuracy {cell.accuracy:.2f} ({cell.rows:,} rows, "
-                f"{cell.expected_accuracy:.2f} expected, p-value {cell.p_value:.2g})."
+                f"The map no longer holds for {cell.describe_rows(names)}: accuracy {cell.accuracy:.2f} in "
+                f"{cell.rows:,} rows, {cell.expected_accuracy:.2f} at the same reliabilities when the map was fitted "
+                f"(p-value {cell.p_value:.2g})."
             )
         n_omitted = len(self.changed) - MAX_LISTED_CELLS
         more = f"It does not hold for {n_omitted} more groups of rows either. " if n_omitted > 0 else ""
-        lines.append(f"{more}Fit a new map on rows like these, without older rows.")
+        lines.append(f"{more}{FIT_AGAIN}")
         return lines
+
+    def _describe_no_change(self, n_tested: int) -> str:
+        """Describe how many ranges were tested, and which changes the tests find."""
+        ranges = "the tested range" if n_tested == 1 else f"the {n_tested} tested ranges of labels and reliabilities"
+        answer = f"No change of the accuracy at a given reliability was found in {ranges}"
+        changes = [cell.detectable_change for cell in self._all_cells if cell.detectable_change is not None]
+        if not changes:
+            return f"{answer}."
+        points = sorted({max(round(100 * change), 1) for change in (min(changes), max(changes))})
+        return (
+            f"{answer}. A change by {' to '.join(map(str, points))} percentage points would have been found with a "
+            f"probability of {POWER:.0%}."
+        )
 
 
 def detect_drift(
@@ -244,10 +279,15 @@ def detect_drift(
     comparisons = _compare_cells(document, reliability, decision, correct, group)
     top_comparisons = _compare_top_cells(document, reliability, correct, group)
     all_comparisons: list[_CellComparison | _TopComparison] = [*comparisons, *top_comparisons]
-    unadjusted = [_p_value(comparison, is_grouped=group is not None) for comparison in all_comparisons]
-    p_values = [None if np.isnan(p_value) else p_value for p_value in holm_adjust(np.array(unadjusted)).tolist()]
+    tests = [_test_cell(comparison, is_grouped=group is not None) for comparison in all_comparisons]
+    unadjusted = np.array([np.nan if test is None else test.p_value for test in tests])
+    p_values = [finite_or_none(p_value) for p_value in holm_adjust(unadjusted)]
+    cell_level = level / max(1, len(tests) - tests.count(None))
+    detectable = [None if test is None else test.detectable_change(cell_level) for test in tests]
     cells = []
-    for comparison, p_value in zip(comparisons, p_values[: len(comparisons)], strict=True):
+    for comparison, p_value, change in zip(
+        comparisons, p_values[: len(comparisons)], detectable[: len(comparisons)], strict=True
+    ):
         cells.append(
             CellDrift(
                 label=comparison.new.label,
@@ -258,10 +298,13 @@ def detect_drift(
                 accuracy=comparison.accuracy,
                 expected_accuracy=comparison.expected_accuracy,
                 p_value=p_value,
+                detectable_change=change,
             )
         )
     top = []
-    for top_comparison, p_value in zip(top_comparisons, p_values[len(comparisons) :], strict=True):
+    for top_comparison, p_value, change in zip(
+        top_comparisons, p_values[len(comparisons) :], detectable[len(comparisons) :], strict=True
+    ):
         share = top_comparison.reference.share
         top.append(
             TopDrift(
@@ -272,6 +315,7 @@ def detect_drift(
                 accuracy=top_comparison.accuracy,
                 expected_accuracy=top_comparison.expected_accuracy,
                 p_value=p_value,
+                detectable_change=change,
             )
         )
     return DriftResult(level=level, cells=tuple(cells), top=tuple(top))
@@ -290,7 +334,7 @@ class _CellComparison(NamedTuple):
 
     @property
     def expected_accuracy(self) -> float | None:
-        return None if self.reference is None else self.new.mean_reliability + self.reference.mean_residual
+        return None if self.reference is None else _expected_accuracy(self.new, self.reference)
 
 
 class _TopComparison(NamedTuple):
@@ -306,7 +350,45 @@ class _TopComparison(NamedTuple):
 
     @property
     def expected_accuracy(self) -> float:
-        return self.new.mean_reliability + self.reference.mean_residual
+        return _expected_accuracy(self.new, self.reference)
+
+
+def _expected_accuracy(new: Cell, reference: Cell | TopCell) -> float:
+    """Return the accuracy of new rows whose mean residual is that of the fit rows, in [0, 1]."""
+    return min(max(new.mean_reliability + reference.mean_residual, 0.0), 1.0)
+
+
+class _CellTest(NamedTuple):
+    """A t-test of a cell: its p-value, the standard error of the difference of mean residuals, and the new rows."""
+
+    p_value: float
+    standard_error: float
+    degrees_of_freedom: int
+    accuracy: float
+    n_new: int
+
+    def detectable_change(self, level: float) -> float:
+        """Compute the fall of the accuracy that a test at this level finds with the probability `POWER`.
+
+        With the accuracy p of the new rows, the fall δ is the solution of
+
+            δ = (t_{1 - level / 2} + t_POWER) sqrt(standard_error² + (q (1 - q) - p (1 - p)) / n_new),
+
+        where q = p - δ, or 0.5 if this is larger: less accurate decisions have a larger variance.
+
+        Args:
+            level: Level of the test.
+
+        Returns:
+            The fall δ, in [0, 1].
+        """
+        quantiles = float(scipy.special.stdtrit(self.degrees_of_freedom, [1 - level / 2, POWER]).sum())
+        change = 0.0
+        for _ in range(N_ITERATIONS):
+            lower = max(self.accuracy - change, min(self.accuracy, 0.5))
+            added_variance = max(lower * (1 - lower) - self.accuracy * (1 - self.accuracy), 0.0)
+            change = quantiles * np.sqrt(self.standard_error**2 + added_variance / self.n_new)
+        return float(min(change, 1.0))
 
 
 def _compare_cells(
@@ -337,22 +419,22 @@ def _compare_top_cells(
     return comparisons
 
 
-def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) -> float:
-    """Return the two-sided p-value of equal mean residuals; NaN if there are too few rows or groups.
+def _test_cell(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) -> _CellTest | None:
+    """Test whether the mean residuals are equal.
 
     The squared standard error of the difference is computed with a pooled variance and with separate variances, and the
     larger one is used. The pooled variance prevents a false alarm if the new rows have no errors. Separate variances
     prevent one if a cell with a small variance has a few more errors than usual.
+
+    Returns:
+        The test; None if there are too few rows or groups.
     """
     reference = comparison.reference
     new = comparison.new
     if reference is None or min(reference.rows, new.rows) < MIN_TEST_ROWS:
-        return np.nan
+        return None
     if is_grouped and comparison.n_groups < MIN_BOOTSTRAP_GROUPS:
-        return np.nan
-    difference = abs(new.mean_residual - reference.mean_residual)
-    if difference <= ROUNDING_TOLERANCE:
-        return 1.0
+        return None
     reference_variance = _residual_variance(reference)
     new_variance = _residual_variance(new)
     pooled_variance = (reference.rows * reference_variance + new.rows * new_variance) / (reference.rows + new.rows)
@@ -360,10 +442,16 @@ def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) 
         pooled_variance / reference.rows + pooled_variance / new.rows,
         reference_variance / reference.rows + new_variance / new.rows,
     )
-    if squared_standard_error <= 0:
-        return 0.0
-    t_statistic = difference / np.sqrt(squared_standard_error)
-    return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -t_statistic))
+    standard_error = float(np.sqrt(max(squared_standard_error, 0.0)))
+    degrees_of_freedom = comparison.n_groups - 1
+    difference = abs(new.mean_residual - reference.mean_residual)
+    if difference <= ROUNDING_TOLERANCE:
+        p_value = 1.0
+    elif standard_error == 0:
+        p_value = 0.0
+    else:
+        p_value = float(2 * scipy.special.stdtr(degrees_of_freedom, -difference / standard_error))
+    return _CellTest(p_value, standard_error, degrees_of_freedom, comparison.accuracy, new.rows)
 
 
 def _residual_variance(cell: Cell | TopCell) -> float:

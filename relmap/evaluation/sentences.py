@@ -10,6 +10,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.structured import MAX_LABELS, StructuredMatrix
 from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
+from relmap.maps.held_out import accuracy_of_cells
 from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_uncertainty
 from relmap.projection.registry import VARIANTS
 
@@ -205,16 +206,12 @@ def describe_lower_accuracy(document: MapDocument, evaluation: Numbers) -> list[
     Returns:
         A sentence; empty if the accuracy is not far lower.
     """
-    n_correct = 0.0
-    n_rows = 0
-    for cell in document.held_out.cells:
-        n_correct += cell.rows * (cell.mean_reliability + cell.mean_residual)
-        n_rows += cell.rows
+    accuracy_fit = accuracy_of_cells(document.held_out.cells)
     high = evaluation["accuracy"]["high"]
-    if not n_rows or high is None or high > n_correct / n_rows - FAR_LOWER:
+    if accuracy_fit is None or high is None or high > accuracy_fit - FAR_LOWER:
         return []
     return [
-        f"The accuracy is {100 * evaluation['accuracy']['value']:.1f}%, and {100 * n_correct / n_rows:.1f}% on the fit "
+        f"The accuracy is {100 * evaluation['accuracy']['value']:.1f}%, and {100 * accuracy_fit:.1f}% on the fit "
         "rows. Was the model trained on the fit rows? Then fit the map again, on rows that the model has not seen."
     ]
 

@@ -29,7 +29,8 @@ class TopCalibration:
         share: Share of the most reliable rows among all rows, such as 0.1.
         rows: Number of the most reliable rows, including all that are tied at the limit.
         all_rows: Number of all rows.
-        tied: Number of rows that are tied at the limit, if only a fraction of them is in the share; otherwise 0.
+        tied: Number of rows that are tied at the limit, if only a fraction of them is in the share; otherwise 0. Always
+            0 for rows with sampling weights.
         predicted: Mean reliability of these rows.
         correct: Accuracy of these rows.
         gap: `predicted` minus `correct`; positive if the map overstates the accuracy.
@@ -37,6 +38,7 @@ class TopCalibration:
         low: Lower end of the 95% interval of the gap.
         high: Upper end of that interval.
         p_value: p-value of no gap, adjusted for all shares that are tested.
+        weighted: Whether the rows have sampling weights, so that the share is one of the weights.
     """
 
     share: float
@@ -50,6 +52,7 @@ class TopCalibration:
     low: float | None
     high: float | None
     p_value: float | None
+    weighted: bool = False
 
     @property
     def is_miscalibrated(self) -> bool:
@@ -59,6 +62,8 @@ class TopCalibration:
 
     def describe_rows(self) -> str:
         """Describe the number of rows, and why it is larger than the share, as a phrase."""
+        if self.weighted:
+            return f"{self.rows:,} of {self.all_rows:,} rows, by their sampling weights"
         if not self.tied:
             return f"{self.rows:,} rows"
         return (
@@ -153,11 +158,12 @@ def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
     total = membership.sum()
     gap = float((membership * (reliability - sample.correct)).sum() / total)
     test = _test_gap(sample, membership, gap)
+    is_weighted = sample.rows.weight is not None
     return TopCalibration(
         share=tenths / 10,
         rows=_count_distinct(sample.row_number[membership > 0]),
         all_rows=len(sample.rows),
-        tied=_count_distinct(sample.row_number[(membership > 0) & (membership < 1)]),
+        tied=0 if is_weighted else _count_distinct(sample.row_number[(membership > 0) & (membership < 1)]),
         predicted=float((membership * reliability).sum() / total),
         correct=float((membership * sample.correct).sum() / total),
         gap=gap,
@@ -165,6 +171,7 @@ def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
         low=finite_or_none(gap - test.half_width),
         high=finite_or_none(gap + test.half_width),
         p_value=finite_or_none(test.p_value),
+        weighted=is_weighted,
     )
 
 

@@ -2,10 +2,12 @@
 
 A map stores how its fit rows are distributed: the number of rows of each decision, and in ranges of the calibrated
 confidence, of the reliability and of each numeric signal. New rows are counted in the same way and compared by
-Pearson's chi-squared test of homogeneity, one test for each column, with Holm's adjustment. If rows come in groups,
-counts are divided by the design effect of each column, and the statistic has an F distribution with degrees of freedom
-that depend on the number of groups (Rao and Scott, 1984, On chi-squared tests for multiway contingency tables with cell
-proportions estimated from survey data).
+Pearson's chi-squared test of homogeneity, one test for each column, with Holm's adjustment. Confidences are also
+compared within each frequent decided label, because a rise for one label and a fall for another can cancel out.
+
+If rows come in groups, counts are divided by the design effect of each column, and the statistic has an F distribution
+with degrees of freedom that depend on the number of groups (Rao and Scott, 1984, On chi-squared tests for multiway
+contingency tables with cell proportions estimated from survey data).
 
 A change does not prove that reliabilities are wrong, and no change does not prove that they are right: only labels show
 that.
@@ -21,10 +23,11 @@ import scipy
 
 from relmap.errors import InputError, option
 from relmap.io.column_layout import WEIGHT_COLUMN, require_column
-from relmap.io.columns import read_groups
+from relmap.io.columns import join_names, read_groups
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.signals import NumberSignal
 from relmap.maps.document import MapDocument, Seen, SeenColumn
+from relmap.maps.held_out import accuracy_of_cells
 from relmap.maps.score import find_group_column, ignore_progress, score_file
 from relmap.maps.seen import CONFIDENCE, DECISION, RELIABILITY, count_codes
 from relmap.metrics.intervals import holm_adjust
@@ -42,10 +45,12 @@ class ColumnCounts(NamedTuple):
     Attributes:
         counts: Number of rows of each decision, or in each range.
         effect: Design effect of their groups; None to assume that of the fit rows.
+        n_groups: Number of their groups; None to assume that of the fit rows.
     """
 
     counts: np.ndarray
     effect: float | None = None
+    n_groups: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class ColumnChange:
 
     Attributes:
         column: Name of the column.
-        p_value: p-value of no change, adjusted for all columns.
+        label: Decided label 0..K-1 whose rows are compared; None for all rows.
+        p_value: p-value of no change, adjusted for all columns; 1 if there are too few rows for a test.
         place: Where the shares differ most: a decided label, or a limit of the column.
         share_fit: Share of the fit rows there: with this decision, or at or above this limit.
         share_new: The same share of the new rows.
@@ -64,6 +70,7 @@ class ColumnChange:
     """
 
     column: str
+    label: int | None
     p_value: float
     place: int | float
     share_fit: float
@@ -76,6 +83,17 @@ class ColumnChange:
     def moved(self) -> float:
         """Share of the rows that are in another range than on the fit rows, in [0, 1]."""
         return float(np.abs(np.subtract(self.shares_new, self.shares_fit)).sum() / 2)
+
+    def title(self, names: Sequence[str]) -> str:
+        """Name what is compared.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            The column, and the label whose rows are compared.
+        """
+        return self.column if self.label is None else f"{self.column} of rows decided {names[self.label]}"
 
     def describe(self, names: Sequence[str]) -> str:
         """Describe where the shares differ most.
@@ -90,7 +108,29 @@ class ColumnChange:
             what = f"decided {names[int(self.place)]}"
         else:
             what = f"{self.column} at least {self.place:.4g}"
-        return f"{what}: {self.share_fit:.1%} of the fit rows, {self.share_new:.1%} of the new rows"
+        rows = "" if self.label is None else f" decided {names[self.label]}"
+        return f"{what}: {self.share_fit:.1%} of the fit rows{rows}, {self.share_new:.1%} of the new rows{rows}"
+
+    def as_json(self, names: Sequence[str], level: float) -> dict[str, Any]:
+        """Convert the numbers for JSON.
+
+        Args:
+            names: Names of the labels 0..K-1.
+            level: Largest p-value of a change.
+
+        Returns:
+            Numbers and names.
+        """
+        return {
+            "column": self.column,
+            "rows_decided": None if self.label is None else names[self.label],
+            "changed": self.p_value <= level,
+            "p": self.p_value,
+            "place": self.place,
+            "place_label": names[int(self.place)] if self.column == DECISION else None,
+            "share_fit": self.share_fit,
+            "share_new": self.share_new,
+        }
 
 
 @dataclass(frozen=True)
@@ -100,8 +140,11 @@ class WatchResult:
     Attributes:
         rows: Number of new rows.
         columns: The compared columns, the most significant first.
-        automatic_fit: Share of the fit rows that reach the threshold.
-        automatic_new: Share of the new rows that reach it.
+        automatic_fit: Share of the fit rows that reach the default threshold of the map; None if other thresholds are
+            given.
+        automatic_new: Share of the new rows that reach their threshold.
+        thresholds: Phrase that names the thresholds.
+        accuracy_fit: Accuracy of the fit rows; None if the map does not store it.
         expected_accuracy: Mean reliability of the new rows.
         expected_automatic: Mean reliability of the new rows that reach the threshold; None without such rows.
         detectable_change: Change of the share of one decision that is found with the probability `POWER`, for the label
@@ -112,8 +155,10 @@ class WatchResult:
 
     rows: int
     columns: tuple[ColumnChange, ...]
-    automatic_fit: float
+    automatic_fit: float | None
     automatic_new: float
+    thresholds: str
+    accuracy_fit: float | None
     expected_accuracy: float
     expected_automatic: float | None
     detectable_change: float | None
@@ -135,9 +180,10 @@ class WatchResult:
             At most eight sentences; the first is the answer.
         """
         if self.changed:
+            changed = join_names([change.title(names) for change in self.changed])
             lines = [
-                f"The {self.rows:,} new rows differ from the fit rows in {', '.join(c.column for c in self.changed)}; "
-                f"without a change, this happens with a probability of at most {self.level:.0%}."
+                f"The {self.rows:,} new rows differ from the fit rows in {changed}; without a change, this happens "
+                f"with a probability of at most {self.level:.0%}."
             ]
             lines += [f"  {change.describe(names)}" for change in self.changed[:4]]
             lines.append(
@@ -148,13 +194,15 @@ class WatchResult:
                 f"The {self.rows:,} new rows are distributed like the fit rows, as far as a test can tell.",
                 self._describe_power(),
             ]
+        fit_share = "" if self.automatic_fit is None else f"; {self.automatic_fit:.1%} of the fit rows do"
+        lines.append(f"{self.automatic_new:.1%} reach {self.thresholds}{fit_share}.")
         accuracy = f"{self.expected_accuracy:.1%} of all decisions"
         if self.expected_automatic is not None:
             accuracy += f", and {self.expected_automatic:.1%} of the automatic ones"
+        at_fit = "" if self.accuracy_fit is None else f" At the fit, {self.accuracy_fit:.1%} of all were correct."
         lines.append(
-            f"{self.automatic_new:.1%} reach the threshold of the map; {self.automatic_fit:.1%} of the fit rows do."
+            f"If the reliabilities still hold, {accuracy} are correct.{at_fit} Only labels can show whether they hold."
         )
-        lines.append(f"If the reliabilities still hold, {accuracy} are correct. Only labels can show that they do.")
         return lines
 
     def _describe_power(self) -> str:
@@ -170,53 +218,50 @@ class WatchResult:
             f"{POWER:.0%}; smaller changes can remain unnoticed."
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Convert the numbers for JSON."""
+    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """Convert the numbers for JSON.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            Numbers and names.
+        """
         return {
             "rows": self.rows,
             "changed": bool(self.changed),
             "level": self.level,
             "automatic_fit": self.automatic_fit,
             "automatic_new": self.automatic_new,
+            "accuracy_fit": self.accuracy_fit,
             "expected_accuracy": self.expected_accuracy,
             "expected_automatic_accuracy": self.expected_automatic,
             "detectable_change": self.detectable_change,
-            "columns": [
-                {
-                    "column": change.column,
-                    "p": change.p_value,
-                    "place": change.place,
-                    "share_fit": change.share_fit,
-                    "share_new": change.share_new,
-                }
-                for change in self.columns
-            ],
+            "columns": [change.as_json(names, self.level) for change in self.columns],
         }
 
 
-def compare_counts(
-    seen: Seen, counts: Mapping[str, ColumnCounts], n_groups: int | None = None
-) -> tuple[ColumnChange, ...]:
+Counts = Mapping[tuple[str, int | None], ColumnCounts]  # by column, and the label whose rows are counted
+
+
+def compare_counts(seen: Seen, counts: Counts) -> tuple[ColumnChange, ...]:
     """Compare the counts of new rows with those of the fit rows.
 
     Args:
         seen: How the fit rows are distributed.
-        counts: Counts of the new rows, by column; other columns are not compared.
-        n_groups: Number of groups of the new rows; None to assume that of the fit rows.
+        counts: Counts of the new rows; other columns are not compared.
 
     Returns:
         The compared columns, the most significant first.
     """
-    compared = [column for column in seen.columns if column.column in counts]
+    compared = [column for column in seen.columns if (column.column, column.label) in counts]
     p_values = []
     for column in compared:
-        new = counts[column.column]
-        effect = column.effect if new.effect is None else new.effect
-        p_values.append(_homogeneity_p_value(column, new.counts, effect, seen.groups, n_groups))
-    adjusted = holm_adjust(np.array(p_values)).tolist()
+        p_values.append(_homogeneity_p_value(column, counts[column.column, column.label], seen.groups))
+    adjusted = np.nan_to_num(holm_adjust(np.array(p_values)), nan=1.0).tolist()
     changes = []
     for column, p_value in zip(compared, adjusted, strict=True):
-        changes.append(_describe_change(column, counts[column.column].counts, p_value))
+        changes.append(_describe_change(column, counts[column.column, column.label].counts, p_value))
     return tuple(sorted(changes, key=lambda change: change.p_value))
 
 
@@ -236,7 +281,10 @@ def find_clear_changes(
     """
     if document.seen is None or decision_counts.sum() < MIN_ROWS:
         return ()
-    counts = {DECISION: ColumnCounts(decision_counts), RELIABILITY: ColumnCounts(reliability_counts)}
+    counts: Counts = {
+        (DECISION, None): ColumnCounts(decision_counts),
+        (RELIABILITY, None): ColumnCounts(reliability_counts),
+    }
     changes = compare_counts(document.seen, counts)
     if max(change.moved for change in changes) < MIN_DIFFERENCE:
         return ()
@@ -252,13 +300,12 @@ def ranges_of(document: MapDocument) -> np.ndarray:
     return np.empty(0)
 
 
-def _homogeneity_p_value(
-    seen: SeenColumn, new: np.ndarray, effect: float, groups_fit: int | None, groups_new: int | None
-) -> float:
-    """Return the p-value of the test that the shares of fit rows and new rows are equal."""
-    table = _effective_counts(seen, new, effect)
+def _homogeneity_p_value(seen: SeenColumn, new: ColumnCounts, groups_fit: int | None) -> float:
+    """Return the p-value of the test that the shares of fit rows and new rows are equal; NaN with too few rows."""
+    table = _effective_counts(seen, new)
     if table.shape[1] < 2:
-        return 1.0
+        return np.nan
+    groups_new = new.n_groups
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = float(((table - expected) ** 2 / expected).sum())
     dof = table.shape[1] - 1
@@ -269,7 +316,7 @@ def _homogeneity_p_value(
     return float(scipy.special.fdtrc(dof, max(n_groups - 2, 1), statistic / dof))
 
 
-def find_detectable_change(seen: SeenColumn, new: np.ndarray, effect: float, n_tests: int) -> float | None:
+def find_detectable_change(seen: SeenColumn, new: ColumnCounts, n_tests: int) -> float | None:
     """Compute the change of one share that the test finds with the probability `POWER`.
 
     If a share p changes by δ, the statistic has a noncentral chi-squared distribution whose noncentrality is at least
@@ -277,14 +324,13 @@ def find_detectable_change(seen: SeenColumn, new: np.ndarray, effect: float, n_t
 
     Args:
         seen: Distribution of the fit rows.
-        new: Number of new rows of each decision, or in each range.
-        effect: Design effect of the groups of the new rows.
+        new: Counts of the new rows.
         n_tests: Number of columns that are tested together.
 
     Returns:
         The change δ for the share that needs the largest one; None if the shares cannot be tested.
     """
-    table = _effective_counts(seen, new, effect)
+    table = _effective_counts(seen, new)
     dof = table.shape[1] - 1
     if dof < 1:
         return None
@@ -295,9 +341,10 @@ def find_detectable_change(seen: SeenColumn, new: np.ndarray, effect: float, n_t
     return float(np.sqrt(noncentrality * largest_variance * (1 / table.sum(axis=1)).sum()))
 
 
-def _effective_counts(seen: SeenColumn, new: np.ndarray, effect: float) -> np.ndarray:
+def _effective_counts(seen: SeenColumn, new: ColumnCounts) -> np.ndarray:
     """Return the effective numbers of fit rows and new rows, shape (2, R), with rare ranges joined."""
-    return _join_rare(np.vstack([np.array(seen.counts) / seen.effect, new / effect]))
+    effect = seen.effect if new.effect is None else new.effect
+    return _join_rare(np.vstack([np.array(seen.counts) / seen.effect, new.counts / effect]))
 
 
 def _join_rare(table: np.ndarray) -> np.ndarray:
@@ -325,7 +372,7 @@ def _join_rare(table: np.ndarray) -> np.ndarray:
 def _describe_change(seen: SeenColumn, new: np.ndarray, p_value: float) -> ColumnChange:
     """Find where the shares differ most: at a decision, or at a limit of the column."""
     fit_share = np.array(seen.counts) / sum(seen.counts)
-    new_share = new / new.sum()
+    new_share = new / max(new.sum(), 1)
     if seen.column == DECISION:
         label = int(np.abs(new_share - fit_share).argmax())
         place: int | float = label
@@ -342,6 +389,7 @@ def _describe_change(seen: SeenColumn, new: np.ndarray, p_value: float) -> Colum
         share_new = above_new[index]
     return ColumnChange(
         column=seen.column,
+        label=seen.label,
         p_value=p_value,
         place=place,
         share_fit=float(share_fit),
@@ -352,13 +400,21 @@ def _describe_change(seen: SeenColumn, new: np.ndarray, p_value: float) -> Colum
     )
 
 
-def watch_file(document: MapDocument, file: Predictions, group: str | None = None) -> WatchResult:
+def watch_file(
+    document: MapDocument,
+    file: Predictions,
+    group: str | None = None,
+    *,
+    thresholds: np.ndarray | None = None,
+) -> WatchResult:
     """Compare the rows of a file with the fit rows of a map; labels are not read.
 
     Args:
         document: The map.
         file: The predictions.
         group: Column of groups; None for the column of the fit, if the file has it.
+        thresholds: Minimum reliability of automatic rows of each decided label, shape (K,); None for the default
+            threshold of the map.
 
     Returns:
         The comparison.
@@ -386,8 +442,11 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
         without=f"its groups are assumed to be like those of the fit rows; name their column with {option('group')}",
     )
     scores = score_file(document, file, ignore_progress).scores
+    if scores.is_empty():
+        raise InputError(f"{file.path} has no rows, so nothing was tested; watch needs at least {MIN_ROWS} rows")
     if len(scores) < MIN_ROWS:
         raise InputError(f"{file.path} has {len(scores):,} rows; watch needs at least {MIN_ROWS}")
+    decision = scores["decision"].to_numpy()
     reliability = scipy.special.expit(scores["logit"].to_numpy())
     values = {CONFIDENCE: scores["confidence"].to_numpy(), RELIABILITY: reliability}
     signals = [signal for signal in document.signals if isinstance(signal, NumberSignal) and signal.name in names]
@@ -397,29 +456,64 @@ def watch_file(document: MapDocument, file: Predictions, group: str | None = Non
     frame = read_columns(file, list(dict.fromkeys(wanted))) if wanted else pl.DataFrame()
     for signal in signals:
         values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
-    groups = None if group is None else read_groups(frame[group], rows_in_file(file))
-    counts: dict[str, ColumnCounts] = {}
-    for seen in document.seen.columns:
-        if seen.column == DECISION:
-            code = scores["decision"].to_numpy()
-        elif seen.column in values:
-            code = np.searchsorted(seen.edges, values[seen.column], side="right")
-        else:
-            continue
-        of_ranges, effect = count_codes(code, len(seen.counts), None, groups)
-        counts[seen.column] = ColumnCounts(np.array(of_ranges), None if groups is None else effect)
+    groups = None
+    if group is not None:
+        _, groups = np.unique(read_groups(frame[group], rows_in_file(file)), return_inverse=True)
+    counts = _count_columns(document.seen, decision, values, groups)
+    columns = compare_counts(document.seen, counts)
     decisions = next(seen for seen in document.seen.columns if seen.column == DECISION)
-    new_decisions, new_effect = counts[DECISION]
-    is_automatic = reliability >= (document.default_threshold or 0.0)
+    described = "the given thresholds"
+    if thresholds is None:
+        thresholds = np.full(document.n_labels, document.default_threshold or 0.0)
+        described = f"the default threshold of the map ({thresholds[0]:.4g})"
+        automatic_fit = document.seen.automatic
+    else:
+        automatic_fit = None
+    is_automatic = reliability >= thresholds[decision]
     return WatchResult(
         rows=len(scores),
-        columns=compare_counts(document.seen, counts, None if groups is None else len(np.unique(groups))),
-        automatic_fit=document.seen.automatic,
+        columns=columns,
+        automatic_fit=automatic_fit,
         automatic_new=float(is_automatic.mean()),
+        thresholds=described,
+        accuracy_fit=_accuracy_of_fit_rows(document, decisions),
         expected_accuracy=float(reliability.mean()),
         expected_automatic=float(reliability[is_automatic].mean()) if is_automatic.any() else None,
-        detectable_change=find_detectable_change(
-            decisions, new_decisions, decisions.effect if new_effect is None else new_effect, len(counts)
-        ),
+        detectable_change=find_detectable_change(decisions, counts[DECISION, None], len(counts)),
         notes=(*reading_notes(file), *notes),
     )
+
+
+def _count_columns(
+    seen: Seen, decision: np.ndarray, values: Mapping[str, np.ndarray], groups: np.ndarray | None
+) -> Counts:
+    """Count new rows by decision, and in the ranges of each column that they have."""
+    counts: dict[tuple[str, int | None], ColumnCounts] = {}
+    for column in seen.columns:
+        if column.column == DECISION:
+            code = decision
+        elif column.column in values:
+            code = np.searchsorted(column.edges, values[column.column], side="right")
+        else:
+            continue
+        is_counted = np.ones(len(decision), dtype=bool) if column.label is None else decision == column.label
+        groups_of_rows = None if groups is None else groups[is_counted]
+        counts[column.column, column.label] = _count_new_rows(code[is_counted], len(column.counts), groups_of_rows)
+    return counts
+
+
+def _count_new_rows(code: np.ndarray, n_codes: int, groups: np.ndarray | None) -> ColumnCounts:
+    """Count new rows by the number of their range or label."""
+    if groups is None or not len(code):
+        return ColumnCounts(np.bincount(code, minlength=n_codes).astype(float))
+    counts, effect = count_codes(code, n_codes, None, groups)
+    return ColumnCounts(np.array(counts), effect, len(np.unique(groups)))
+
+
+def _accuracy_of_fit_rows(document: MapDocument, decisions: SeenColumn) -> float | None:
+    """Return the accuracy of the fit rows; None if they have weights, or the map does not store all of them."""
+    held_out = document.held_out
+    are_weighted = not np.isclose(sum(decisions.counts), held_out.rows)  # their effective number is smaller
+    if are_weighted or sum(cell.rows for cell in held_out.cells) < held_out.rows:
+        return None
+    return accuracy_of_cells(held_out.cells)

@@ -55,6 +55,7 @@ class FileRows(NamedTuple):
         text: The file, if it has lines.
         row_number: Number of each row in the file, shape (n,); None if the rows are consecutive.
         is_sheet: Whether the file is a workbook, whose first row has the names of the columns.
+        has_map_labels: Whether a map determines the labels, so that no option names them.
     """
 
     file: str
@@ -62,6 +63,7 @@ class FileRows(NamedTuple):
     text: SeparatedText | None = None
     row_number: np.ndarray | None = None
     is_sheet: bool = False
+    has_map_labels: bool = False
 
     def reject(self, is_invalid: np.ndarray | pl.Series, describe: Callable[[int], str]) -> None:
         """Reject the rows if any of them is invalid.
@@ -188,7 +190,7 @@ def read_labels(
         with np.errstate(invalid="ignore"):
             codes = values.astype(np.int64)
         rows.reject(
-            codes != values, lambda row: f"{column.name} is {values[row]}, not one of {valid}{_advise_label_option()}"
+            codes != values, lambda row: f"{column.name} is {values[row]}, not one of {valid}{_advise_naming(rows)}"
         )
     else:
         raise InputError(
@@ -198,7 +200,7 @@ def read_labels(
     is_outside = (codes < 0) | (codes >= n_labels)
 
     def describe(row: int) -> str:
-        named = f"; the labels are {join_names(names)}" if names else _advise_label_option()
+        named = f"; the labels are {join_names(names)}" if names else _advise_naming(rows)
         remedy = advice() or advise_unjudged(str(codes[row])) or named
         return f"{column.name} is {codes[row]}, not one of {valid}{remedy}"
 
@@ -264,7 +266,7 @@ def _read_named_labels(
     labels = text.replace_strict(label_by_text, return_dtype=pl.Int64)
 
     def describe(row: int) -> str:
-        remedy = advice() or _advise_label_option()
+        remedy = advice() or _advise_naming(rows)
         if names:
             remedy = f"{advise_unjudged(text[row])}; the labels are {join_names(names)}"
         if text[row].lstrip().startswith(("[", "{")):  # JSON, such as the export of an annotation tool
@@ -369,6 +371,13 @@ def _find_name(value: str, names: Sequence[str]) -> str | None:
     if value.isdigit() and len(names) != 2:  # 1 means yes only if the other label is no
         same_meaning = (value,)
     return next((name for name in same_meaning if name in names), None)
+
+
+def _advise_naming(rows: FileRows) -> str:
+    """Suggest, as the end of a message, what to do about a label that is not known."""
+    if rows.has_map_labels:
+        return "; the map knows no other labels: correct the row, or fit a new map"
+    return _advise_label_option()
 
 
 def _advise_label_option() -> str:

@@ -83,7 +83,7 @@ def read_rows(
             raise InputError(_describe_width(layout, rows, logits.shape[1], n_labels))
         n_labels = logits.shape[1]
     assert n_labels is not None
-    advice = partial(_advise_names, frame, layout, names, n_labels)
+    advice = partial(_advise_names, frame, layout, rows, names, n_labels)
     decision = None
     if layout.decision is not None:
         decision = read_labels(frame[layout.decision], rows, names=names, n_labels=n_labels, advice=advice)
@@ -292,8 +292,10 @@ def find_two_label_names(frame: pl.DataFrame, layout: Layout, rows: FileRows) ->
     return (names[1], names[0]) if code == 0 else (names[0], names[1])
 
 
-def _advise_names(frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int) -> str:
-    if names is not None and layout.label is None:  # the labels of a map are known
+def _advise_names(
+    frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None, n_labels: int
+) -> str:
+    if rows.has_map_labels or (names is not None and layout.label is None):
         return ""
     by_position = layout.columns if layout.kind in ("logits", "probabilities") else ()
     return advise_names(frame, layout.decision, layout.label, n_labels, by_position)

@@ -212,12 +212,14 @@ class SeenColumn(MapPart):
         edges: Limits of the ranges; empty for the decision.
         counts: Number of rows of each decision, or in each range. They sum to the effective number of rows.
         effect: Mean design effect of groups on the counts; 1 without groups.
+        label: Decided label 0..K-1 whose rows are counted; null for all rows.
     """
 
     column: str
     edges: Annotated[tuple[Number, ...], Field(max_length=100)]
     counts: Annotated[tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(min_length=1)]
     effect: Annotated[float, Field(ge=1, le=1e9)]
+    label: Count | None = None
 
 
 class Seen(MapPart):
@@ -454,6 +456,8 @@ class MapDocument(MapPart):
             n_counts = self.n_labels if seen.column == "decision" else len(seen.edges) + 1
             if len(seen.counts) != n_counts or (np.diff(seen.edges) <= 0).any():
                 violations.append(f"seen: {seen.column} has {len(seen.counts)} counts, or limits that do not increase")
+            if seen.label is not None and (seen.label >= self.n_labels or seen.column == "decision"):
+                violations.append(f"seen: {seen.column} cannot be counted for the label {seen.label}")
         return violations
 
 

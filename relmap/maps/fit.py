@@ -27,7 +27,7 @@ from relmap.maps.document import Calibration, Calibrator, Fold, MapDocument, Pro
 from relmap.maps.fit_rows import fingerprint_rows, hash_predictions, hash_training_rows
 from relmap.maps.folds import FoldSplit, check_fit_rows, paper_fit_rows, split_folds
 from relmap.maps.held_out import compute_default_threshold, summarize_out_of_fold_rows
-from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
+from relmap.maps.labelled_rows import LabelledRows, describe_missing_ids, read_labelled_rows
 from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions
 from relmap.maps.score import ScoredDecisions
 from relmap.maps.score_borders import add_borders
@@ -105,7 +105,11 @@ def fit_map(file: Predictions, options: FitOptions = DEFAULT_FIT_OPTIONS, settin
             f"{option('signals')} and {option('hold_out')}"
         )
     source = describe_source(file, labelled.rows, options, settings)
-    return fit_labelled_rows(labelled, options, source, settings, reading=file.reading)
+    fitted = fit_labelled_rows(labelled, options, source, settings, reading=file.reading)
+    training = fitted.document.source.training_rows
+    if training is None or training.by != "nothing":
+        return fitted
+    return replace(fitted, notes=(*fitted.notes, describe_missing_ids(file)))
 
 
 def describe_source(file: Predictions, rows: FixedDecisions, options: FitOptions, settings: Settings) -> Source:

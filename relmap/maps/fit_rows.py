@@ -105,6 +105,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
         signal_columns.append(signal_group)
     columns = [*signal_columns, id_column, DEFAULT_ID_COLUMN]
     frame, file_rows, file_notes = read_with_labels(file, layout, columns, document.label_names)
+    file_rows = file_rows._replace(has_map_labels=True)
     notes += file_notes
     if DEFAULT_ID_COLUMN in frame.columns:
         notes += describe_repeated_ids(frame[DEFAULT_ID_COLUMN], group)

@@ -72,6 +72,21 @@ def compute_default_threshold(fit: CrossFit) -> float:
     return max(float(threshold), MIN_DEFAULT_THRESHOLD)
 
 
+def accuracy_of_cells(cells: Sequence[Cell]) -> float | None:
+    """Compute the accuracy of the rows of cells.
+
+    Args:
+        cells: Summaries of rows that are in one cell each.
+
+    Returns:
+        The share of correct rows, in [0, 1]; None without rows.
+    """
+    n_rows = sum(cell.rows for cell in cells)
+    if not n_rows:
+        return None
+    return sum(cell.rows * (cell.mean_reliability + cell.mean_residual) for cell in cells) / n_rows
+
+
 class CellSummary(NamedTuple):
     """Summary of the rows of a cell, and their number of groups; without groups, their number."""
 

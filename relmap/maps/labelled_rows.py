@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, assignment, option
@@ -27,6 +28,7 @@ from relmap.maps.folds import split_folds
 from relmap.maps.options import FitOptions
 
 DEFAULT_ID_COLUMN = "id"
+MAX_ID_CHARACTERS = 64  # mean length of texts, above which they are content rather than ids
 GROUP_NAMES = ("query", "query_id", "qid", "group", "group_id", "topic", "session", "session_id")
 
 
@@ -292,6 +294,40 @@ def describe_possible_groups(column: pl.Series) -> list[str]:
         f"{column.name} depend on each other, intervals are too short and guarantees do not hold without "
         f"{assignment('group', column.name)}."
     ]
+
+
+def describe_missing_ids(file: Predictions) -> str:
+    """Note that a map cannot recognize its fit rows, and name a column that identifies rows.
+
+    Args:
+        file: Labelled predictions that repeat, without ids.
+
+    Returns:
+        A sentence.
+    """
+    found = _find_identifying_column(file)
+    remedy = f"name a column whose values all differ with {option('id')}" if found is None else ""
+    if found is not None:
+        remedy = f"give {assignment('id', found)}, whose values all differ"
+    return (
+        "Predictions repeat, so this map cannot recognize the rows that it was fitted on, such as in a later file with "
+        f"old and new rows. To change this, {remedy}."
+    )
+
+
+def _find_identifying_column(file: Predictions) -> str | None:
+    """Find the first column of texts or whole numbers whose values all differ and are not row numbers."""
+    names: list[str] = file.schema.names
+    for name in names:
+        kind = file.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            continue
+        column = read_columns(file, [name])[name]
+        if column.dtype == pl.String and column.str.len_chars().sum() > MAX_ID_CHARACTERS * len(column):
+            continue
+        if _read_default_ids(column) is not None:
+            return name
+    return None
 
 
 def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:

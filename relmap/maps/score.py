@@ -375,7 +375,7 @@ def score_in_pieces(
 
     def score(batch: NumberedBatch) -> pl.DataFrame:
         frame = arrow_to_polars(batch.rows, file.path)
-        file_rows = rows_in_file(file, batch.first)
+        file_rows = rows_in_file(file, batch.first)._replace(has_map_labels=True)
         rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
         batch_slice = slice(batch.first, batch.first + len(rows))
         computed = {name: values[batch_slice] for name, values in signals_of_groups.items()}
@@ -396,7 +396,7 @@ def _compute_group_signals(document: MapDocument, file: Predictions, layout: Lay
     groups = []
     for batch in number_batches(file.batches(layout.all_columns)):
         frame = arrow_to_polars(batch.rows, file.path)
-        file_rows = rows_in_file(file, batch.first)
+        file_rows = rows_in_file(file, batch.first)._replace(has_map_labels=True)
         rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
         assert rows.group is not None
         scores.append(relevance(rows, document.n_labels))

@@ -12,6 +12,9 @@ DECISION = "decision"
 CONFIDENCE = "confidence"
 RELIABILITY = "reliability"
 N_RANGES = 10
+N_LABEL_RANGES = 5  # of the confidences of one label; a test of fewer ranges finds a shift with fewer rows
+MIN_LABEL_ROWS = 50  # fit rows of a label, below which its confidences are not counted
+MAX_COUNTED_LABELS = 20  # with more labels, the correction for many tests would hide changes
 
 
 def summarize_fit_rows(fit: CrossFit, signals: Sequence[Signal], n_labels: int, threshold: float) -> Seen:
@@ -33,6 +36,7 @@ def summarize_fit_rows(fit: CrossFit, signals: Sequence[Signal], n_labels: int, 
     seen = [SeenColumn(column=DECISION, edges=(), counts=counts, effect=effect)]
     for name, values in columns.items():
         seen.append(count_column(name, values, rows.weight, rows.group))
+    seen += count_confidences_by_label(scored.confidence, rows.decision, rows.weight, rows.group)
     return Seen(
         groups=None if rows.group is None else len(np.unique(rows.group)),
         automatic=float(np.average(scored.reliability >= threshold, weights=rows.weight)),
@@ -59,7 +63,48 @@ def signal_columns(document_signals: Sequence[Signal], signals: np.ndarray | Non
     return columns
 
 
-def count_column(column: str, values: np.ndarray, weight: np.ndarray | None, group: np.ndarray | None) -> SeenColumn:
+def count_confidences_by_label(
+    confidence: np.ndarray, decision: np.ndarray, weight: np.ndarray | None, group: np.ndarray | None
+) -> list[SeenColumn]:
+    """Count the fit rows of each frequent decided label in ranges of the confidence.
+
+    Over all labels together, a rise for one label and a fall for another can cancel out.
+
+    Args:
+        confidence: Calibrated confidences, shape (n,).
+        decision: Decided labels 0..K-1, shape (n,).
+        weight: Number of rows that each row represents, shape (n,); None if all are equal.
+        group: Group of each row, shape (n,); None without groups.
+
+    Returns:
+        The counts of at most `MAX_COUNTED_LABELS` labels, which have at least `MIN_LABEL_ROWS` rows and more than one
+        confidence.
+    """
+    n_rows = np.bincount(decision)
+    most_frequent = np.argsort(-n_rows, kind="stable")[:MAX_COUNTED_LABELS]
+    columns = []
+    for label in sorted(most_frequent[n_rows[most_frequent] >= MIN_LABEL_ROWS].tolist()):
+        is_decided = decision == label
+        column = count_column(
+            CONFIDENCE,
+            confidence[is_decided],
+            None if weight is None else weight[is_decided],
+            None if group is None else group[is_decided],
+            n_ranges=N_LABEL_RANGES,
+        )
+        if column.edges:
+            columns.append(column.model_copy(update={"label": label}))
+    return columns
+
+
+def count_column(
+    column: str,
+    values: np.ndarray,
+    weight: np.ndarray | None,
+    group: np.ndarray | None,
+    *,
+    n_ranges: int = N_RANGES,
+) -> SeenColumn:
     """Count the fit rows in ranges of a column with about equal numbers of rows.
 
     Args:
@@ -67,12 +112,13 @@ def count_column(column: str, values: np.ndarray, weight: np.ndarray | None, gro
         values: Numbers, shape (n,).
         weight: Number of rows that each row represents, shape (n,); None if all are equal.
         group: Group of each row, shape (n,); None without groups.
+        n_ranges: Largest number of ranges.
 
     Returns:
         The counts.
     """
     distinct = np.unique(values)
-    limits = np.unique(np.quantile(values, np.arange(1, N_RANGES) / N_RANGES, method="inverted_cdf"))
+    limits = np.unique(np.quantile(values, np.arange(1, n_ranges) / n_ranges, method="inverted_cdf"))
     places = np.searchsorted(distinct, limits)
     # between two values, so that a score whose last bit differs on another machine stays in its range
     edges = np.array([(distinct[place - 1] + distinct[place]) / 2 for place in places if place > 0])

@@ -13,9 +13,11 @@ from relmap.evaluation.agreement import format_share
 from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.evaluate import accuracy_of_rows
 from relmap.evaluation.summary import Cuts, FitSummary, Summary
+from relmap.evaluation.top_calibration import MIN_RELEVANT_GAP
 from relmap.io.column_layout import NO_TREC_FILES, TrecFiles
 from relmap.io.columns import join_names
 from relmap.maps.document import describe_map
+from relmap.metrics.intervals import SIGNIFICANCE_LEVEL
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
 from relmap.report.html import read_script, render_page
@@ -135,15 +137,13 @@ def describe_automatic_rows(assessment: MapAssessment) -> str:
     sample = assessment.sample
     threshold = default_threshold(assessment.document)
     is_automatic = sample.scored.reliability[sample.row_number] >= threshold
+    reach = f"a reliability of {threshold:.4g} or more, the default threshold of the map"
     if not is_automatic.any():
-        return f"None: no decision has a reliability of {threshold:.4g} or more. Review all."
+        return f"None: no decision has {reach}. Review all."
     accuracy = format_share(accuracy_of_rows(sample, is_automatic))
     if is_automatic.all():
-        return f"All of them: each has a reliability of {threshold:.4g} or more, and {accuracy} are correct."
-    return (
-        f"Those with a reliability of {threshold:.4g} or more: {is_automatic.mean():.1%} of all decisions, "
-        f"{accuracy} of them correct."
-    )
+        return f"All of them: each has {reach}, and {accuracy} are correct."
+    return f"Those with {reach}: {is_automatic.mean():.1%} of all decisions, {accuracy} of them correct."
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
@@ -279,7 +279,9 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
         note=" ".join(
             [
                 "Difference: mean reliability minus accuracy, with its 95% interval. If it is positive, the "
-                "reliability of these rows is too high.",
+                "reliability of these rows is too high. Significant: the p-value, corrected for the two tests (Holm), "
+                f"is below {SIGNIFICANCE_LEVEL:g}, and the difference is at least {MIN_RELEVANT_GAP:g}. An interval "
+                "without the correction can exclude 0 although the difference is not significant.",
                 *ties,
             ]
         ),

@@ -30,14 +30,17 @@ def shares_svg(result: WatchResult, names: Sequence[str]) -> str:
     panels = []
     rows = []
     for change in result.columns:
+        if change.label is not None and change not in result.changed:
+            continue  # one panel for each label would be too many
+        column = change.title(names)
         places = list(names) if change.column == DECISION else describe_ranges(change.edges)
         for sample, shares in ((FIT, change.shares_fit), (NEW, change.shares_new)):
             for place, share in zip(places, shares, strict=True):
-                rows.append({"column": change.column, "place": place, "sample": sample, "share": share})
-        title = f"{change.column}: {'changed' if change in result.changed else 'no significant change'}"
+                rows.append({"column": column, "place": place, "sample": sample, "share": share})
+        title = f"{column}: {'changed' if change in result.changed else 'no significant change'}"
         panels.append(
             alt.Chart()
-            .transform_filter(alt.datum.column == change.column)
+            .transform_filter(alt.datum.column == column)
             .mark_bar()
             .encode(
                 x=alt.X("place:N", sort=places, title=None, axis=alt.Axis(labelAngle=-40, labelOverlap=False)),

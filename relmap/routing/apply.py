@@ -134,7 +134,9 @@ class RoutingSummary:
         if self.changes:
             differences = "; ".join(change.describe(names) for change in self.changes)
             lines.append(f"These rows differ from the fit rows. {differences[0].upper()}{differences[1:]}.")
-        if self.min_reliability is None:
+        if not self.rows:
+            lines.append("The file has no rows, so there is nothing to decide or to review.")
+        elif self.min_reliability is None:
             lines.append(f"All {self.rows:,} rows go to review.")
         else:
             limit = f"{self.min_reliability:.4g}" if self.threshold is None else _format_threshold(self.threshold)
@@ -190,8 +192,8 @@ def apply_map(
 
     The columns that are added:
 
-    - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` with numbers 0..K-1;
-      named `decision_code` if the file has a column `decision` with names.
+    - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` of integers 0..K-1;
+      named `decision_code` if the file has a column `decision` of text, as every column of a csv file is.
     - `decision_name`: name of the decided label, if the map has names.
     - `confidence` (float64): calibrated confidence. Named `calibrated_confidence` if the file has a confidence.
     - `reliability` (float64).
@@ -457,7 +459,8 @@ def routing_rule(
             raise InputError(
                 "the output of `thresholds` cannot be combined with a cut or a coverage; omit the output or these"
             )
-        return RoutingRule(Fraction(1), read_label_thresholds(document, cuts))
+        thresholds = read_label_thresholds(document, cuts)
+        return RoutingRule(Fraction(1), thresholds, (_describe_thresholds(thresholds, document.shown_names),))
     if cut is not None and not 0 <= cut <= 1:
         raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
     if coverage is not None:
@@ -466,6 +469,18 @@ def routing_rule(
         return RoutingRule(Fraction(1), np.full(document.n_labels, cut))
     notes = (NO_THRESHOLD,) if document.default_threshold is None else ()
     return RoutingRule(Fraction(1), np.full(document.n_labels, default_threshold(document)), notes)
+
+
+def _describe_thresholds(thresholds: np.ndarray, names: Sequence[str]) -> str:
+    """Say which thresholds of a file are used: one for all labels, or one for each."""
+    if (thresholds == thresholds[0]).all():
+        return (
+            f"The threshold for all decisions is used: a reliability of {thresholds[0]:.4g} or more, for every label."
+        )
+    by_label = []
+    for name, threshold in zip(names, thresholds.tolist(), strict=True):
+        by_label.append(f"{name} {'none' if threshold == inf else f'{threshold:.4g}'}")
+    return f"Each label has its own threshold: {join_names(by_label)}."
 
 
 def _parse_coverage(coverage: str) -> Fraction:

@@ -45,6 +45,7 @@ class LabelSample:
         n_rows: Number n of rows without a label.
         probability: Probability that each row is sampled, shape (n,).
         reliability: Reliability of each row, shape (n,).
+        sampled_reliability: Reliability of each sampled row, shape (m,).
         row_number: Increasing numbers of the sampled rows, shape (m,).
         decision_counts: Number of sampled rows of each decided label, shape (K,).
         label_column: Name of the column to fill in.
@@ -55,17 +56,19 @@ class LabelSample:
     n_rows: int
     probability: np.ndarray
     reliability: np.ndarray
+    sampled_reliability: np.ndarray
     row_number: np.ndarray
     decision_counts: np.ndarray
     label_column: str
     prediction_columns: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def describe(self, names: Sequence[str]) -> list[str]:
+    def describe(self, names: Sequence[str], threshold: float) -> list[str]:
         """Describe the sample, the precision of estimates from it, and the next step.
 
         Args:
             names: Names of the labels 0..K-1.
+            threshold: Default threshold of the map.
 
         Returns:
             Sentences.
@@ -73,13 +76,18 @@ class LabelSample:
         n_sampled = len(self.row_number)
         half_width = self._half_width(self.probability)
         uniform_half_width = self._half_width(n_sampled / self.n_rows)
+        is_automatic = self.reliability >= threshold
+        n_automatic = int((self.sampled_reliability >= threshold).sum())
         labels_with_counts = []
         for name, count in zip(names, self.decision_counts.tolist(), strict=True):
             if count:
                 labels_with_counts.append(f"{name} ({count:,})")
         return [
             *self.notes,
-            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(labels_with_counts)}.",
+            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(labels_with_counts)}. "
+            f"{n_automatic:,} of them reach the default threshold of the map ({threshold:.4g}), as "
+            f"{is_automatic.mean():.1%} of all do; label more rows if these are too few to test the automatic "
+            "decisions.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
             f"(a uniform sample of this size: ±{uniform_half_width:.1f}); if rows come in groups, the error is larger. "
             "To halve the error, label four times as many rows.",
@@ -172,6 +180,7 @@ def sample_rows_to_label(
         n_rows=n_rows,
         probability=probability,
         reliability=reliability,
+        sampled_reliability=reliability[sampled],
         row_number=row_number,
         decision_counts=np.bincount(decision[sampled], minlength=document.n_labels),
         label_column=label,

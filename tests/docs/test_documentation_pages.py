@@ -2,16 +2,19 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from subprocess import STDOUT
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 import yaml
 
-from relmap import cli
+from relmap import ReliabilityMap, cli
 from relmap.simulation import demo
+from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 from tasks.datasets import find_dataset
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import WatchedMap
@@ -121,6 +124,33 @@ def test_every_concept_of_the_report_pages_has_a_page():
     from relmap.report.concepts import CONCEPTS
 
     assert not [concept.page for concept in CONCEPTS.values() if not (ROOT / f"{concept.page}.md").exists()]
+
+
+def test_the_script_for_cron_prints_only_after_a_change_or_an_error_and_keeps_no_earlier_results(tmp_path):
+    page = (ROOT / "docs" / "tutorials" / "monitoring.md").read_text()
+    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    command = tmp_path / "relmap"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m relmap "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "watch.sh").write_text(script.replace("RELMAP=relmap", f"RELMAP='{command}'"))
+    rows = simulate_predictions(1400, seed=1)
+    ReliabilityMap(labels=LABEL_NAMES).fit(rows[:600]).save(tmp_path / "map.json")
+    rows[600:1000].write_parquet(tmp_path / "same.parquet")
+    rows[1000:].with_columns(pl.col("logits") * 3).write_parquet(tmp_path / "other.parquet")
+
+    def watch(name: str) -> tuple[int, str]:
+        arguments = ["sh", str(tmp_path / "watch.sh"), str(tmp_path), name]
+        ended = subprocess.run(arguments, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return ended.returncode, ended.stdout
+
+    assert watch("same.parquet") == (0, "")
+    assert "distributed like the fit rows" in (tmp_path / "watch.log").read_text()
+    assert {"watch.json", "watch.svg"} <= {path.name for path in tmp_path.iterdir()}
+    status, printed = watch("other.parquet")
+    assert (status, "differ from the fit rows" in printed) == (3, True)
+    status, printed = watch("missing.parquet")
+    assert (status, "missing.parquet" in printed) == (1, True)
+    assert not (tmp_path / "watch.json").exists()
 
 
 def test_the_demo_runs_every_command_that_it_prints(tmp_path, monkeypatch, capsys):

@@ -347,6 +347,17 @@ def test_fit_saves_the_map_and_prints_notes_the_result_and_the_next_step(options
     assert capsys.readouterr().err.splitlines() == printed
 
 
+def test_report_replaces_its_page_and_map_only_on_request(folder, recorder):
+    command = ("report", "--predictions", "rows.parquet", "--out", "again.html")
+    maps.run_command(*command)
+    Path("again.html").unlink()
+    with pytest.raises(InputError, match=r"again\.map\.json exists"):
+        maps.run_command(*command)
+    assert not Path("again.html").exists()
+    maps.run_command(*command, "--force")
+    assert Path("again.html").exists()
+
+
 def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
     printed = maps.run_command("report", "--predictions", "rows.parquet", "--out", "out.html")
     assert load_map(Path("out.map.json")).fingerprint == MAP.fingerprint

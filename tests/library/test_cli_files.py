@@ -92,7 +92,9 @@ def test_fit_prints_its_comparison_and_certain_confidence_stays_below_one(folder
         maps.make_confidence_predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good", name="p.csv"
     )
     printed = capsys.readouterr().err
-    assert printed.startswith("Better than ")
+    first, second = printed.splitlines()[:2]
+    assert "cannot recognize the rows that it was fitted on" in first
+    assert second.startswith("Better than ")
     assert "95% interval" in printed
     assert document["label_names"] == ["bad", "fair", "good"]
     assert (document["calibrator"]["name"], document["projection"]["name"]) == ("uncal", "mrp_pooled")

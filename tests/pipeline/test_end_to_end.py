@@ -370,8 +370,8 @@ def test_changed_raw_file_reruns_only_its_data_set_and_the_report(project, map_f
     assert re.search(r"^mine: \d+ of 900 rows differ$", printed, re.MULTILINE)
     assert "3 of 7 stages were up to date" in printed
     assert re.search(r"^  mine\.nll_correct: \S+ → \S+$", printed, re.MULTILINE)
-    assert "my_map: The map still holds" in printed
-    assert read_artifacts(project)["map-my-map"].startswith("The map still holds")
+    assert "my_map: No change of the accuracy" in printed
+    assert read_artifacts(project)["map-my-map"].startswith("No change of the accuracy")
 
 
 def test_failed_data_set_is_marked_and_the_others_finish(project):

@@ -18,6 +18,7 @@ from relmap.routing.thresholds import (
     find_accuracy_thresholds,
     find_coverage_threshold,
 )
+from relmap.settings import DEFAULTS
 from tests import maps
 from tests.maps import fit_file as fit_map
 
@@ -156,7 +157,7 @@ def test_both_costs_must_be_given(request_):
 
 @pytest.mark.parametrize(
     ("origin", "n_fitted", "tests_drift"),
-    [("new", 0, True), ("held_out", 0, False), ("out_of_fold", N_ROWS, False), ("partly_out_of_fold", 40, True)],
+    [("new", 0, True), ("held_out", 0, True), ("out_of_fold", N_ROWS, False), ("partly_out_of_fold", 40, True)],
 )
 def test_drift_is_tested_on_the_rows_that_were_not_used_for_the_fit(origin, n_fitted, tests_drift):
     evaluation = assess(origin, n_fitted=n_fitted).evaluate()
@@ -166,6 +167,22 @@ def test_drift_is_tested_on_the_rows_that_were_not_used_for_the_fit(origin, n_fi
     assert evaluation.numbers["fitted_rows"] == n_fitted
     assert evaluation.numbers["rows"] == N_ROWS
     assert evaluation.notes == ("How it was read.",)
+
+
+def test_the_held_out_rows_of_the_protocol_are_the_reference_of_the_drift_test():
+    source = MAP.source.model_copy(update={"protocol": DEFAULTS.protocol})
+    evaluation = assess("held_out", MAP.model_copy(update={"source": source})).evaluate()
+    assert evaluation.numbers["drift"] is None
+    assert any("these rows are the reference" in line for line in evaluation.lines)
+
+
+def test_ranges_that_were_not_tested_are_always_named():
+    few = np.flatnonzero(np.arange(N_ROWS) % 8 == 0)
+    evaluation = assess(rows=make_rows().take(few)).evaluate()
+    untested = [cell for cell in evaluation.numbers["drift"]["cells"] if cell["p"] is None]
+    assert untested
+    assert any("Not tested" in line for line in evaluation.lines)
+    assert not any("Not tested" in line for line in evaluation.details)
 
 
 INVALID_FITS = {

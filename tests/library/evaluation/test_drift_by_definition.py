@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from relmap.evaluation.drift import CellDrift, DriftResult, TopDrift, detect_drift
+from relmap.evaluation.drift import FIT_AGAIN, CellDrift, DriftResult, TopDrift, detect_drift
 from relmap.maps.document import Cell, MapDocument, TopCell
 from relmap.maps.held_out import summarize_reference_cells, summarize_top_cells
 from tests.maps import LABEL_NAMES, make_map_with_held_out
@@ -265,8 +265,8 @@ FALSE_ALARMS = (
     "not invalidate the map."
 )
 LOWER_CHANGED = (
-    "The map no longer holds for partial at reliability below 0.625: mean reliability 0.38, accuracy 0.50 (1,234 rows, "
-    "0.40 expected, p-value 0.004)."
+    "The map no longer holds for partial at reliability below 0.625: accuracy 0.50 in 1,234 rows, 0.40 at the same "
+    "reliabilities when the map was fitted (p-value 0.004)."
 )
 
 
@@ -275,12 +275,12 @@ def test_changes_are_described_by_increasing_p_value():
     assert result.changed == (UPPER, TOP, LOWER)
     assert not result.holds
     assert result.describe(LABEL_NAMES) == [
-        "The map no longer holds for partial at reliability 0.625 and above: mean reliability 0.38, accuracy 0.50 (20 "
-        "rows, 0.40 expected, p-value 0.0025).",
-        "The map no longer holds for the most reliable 30%, at reliability 0.875 and above: mean reliability 0.90, "
-        "accuracy 0.70 (90 rows, 0.88 expected, p-value 0.0034).",
+        "The map no longer holds for partial at reliability 0.625 and above: accuracy 0.50 in 20 rows, 0.40 at the "
+        "same reliabilities when the map was fitted (p-value 0.0025).",
+        "The map no longer holds for the most reliable 30%, at reliability 0.875 and above: accuracy 0.70 in 90 rows, "
+        "0.88 at the same reliabilities when the map was fitted (p-value 0.0034).",
         LOWER_CHANGED,
-        "Fit a new map on rows like these, without older rows.",
+        FIT_AGAIN,
         FALSE_ALARMS,
     ]
     assert result.describe()[2] == LOWER_CHANGED.replace("partial", "1")
@@ -297,9 +297,9 @@ def test_a_change_is_significant_up_to_the_level(level, changed):
 @pytest.mark.parametrize(
     ("n_changed", "last"),
     [
-        (5, "Fit a new map on rows like these, without older rows."),
-        (6, "It does not hold for 1 more groups of rows either. Fit a new map on rows like these, without older rows."),
-        (8, "It does not hold for 3 more groups of rows either. Fit a new map on rows like these, without older rows."),
+        (5, FIT_AGAIN),
+        (6, f"It does not hold for 1 more groups of rows either. {FIT_AGAIN}"),
+        (8, f"It does not hold for 3 more groups of rows either. {FIT_AGAIN}"),
     ],
 )
 def test_at_most_five_changes_are_listed(n_changed, last):
@@ -320,7 +320,7 @@ def test_at_most_five_untested_cells_are_listed(n_untested, more):
     assert without_tests.holds
     with_test = DriftResult(level=0.01, cells=untested, top=(replace(TOP, p_value=0.5),))
     assert with_test.describe(LABEL_NAMES) == [
-        "The map still holds: no change of the accuracy at a given reliability was detected.",
+        "No change of the accuracy at a given reliability was found in the tested range.",
         not_tested,
         FALSE_ALARMS,
     ]
@@ -345,6 +345,7 @@ def test_results_are_converted_for_json():
                 "correct": 0.5,
                 "expected": 0.4,
                 "p": 0.004,
+                "detectable_change": None,
             }
         ],
         "top": [
@@ -356,6 +357,7 @@ def test_results_are_converted_for_json():
                 "correct": 0.7,
                 "expected": 0.88,
                 "p": None,
+                "detectable_change": None,
             }
         ],
     }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from relmap.evaluation.drift import detect_drift
+from relmap.evaluation.drift import FIT_AGAIN, POWER, CellDrift, detect_drift
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.held_out import summarize_reference_cells
 from tests.fits import simulate_stream
@@ -55,10 +55,40 @@ def test_drift_statistics_equal_a_hand_calculation(copies):
         assert drifted.holds == (n_correct == 24)
         if not drifted.holds:
             assert drifted.describe(LABEL_NAMES)[:2] == [
-                f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
-                f"0.60 ({n_rows} rows, 0.90 expected, p-value {new.p_value:.2g}).",
-                "Fit a new map on rows like these, without older rows.",
+                f"The map no longer holds for partial at reliability 0.5 and above: accuracy 0.60 in {n_rows} rows, "
+                f"0.90 at the same reliabilities when the map was fitted (p-value {new.p_value:.2g}).",
+                FIT_AGAIN,
             ]
+
+
+def test_a_detectable_change_of_the_accuracy_is_found_with_the_stated_power():
+    cell = Cell(label=1, half="upper", rows=400, mean_reliability=0.8, mean_residual=0.0, variance=0.16)
+    reference = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
+    generator = np.random.default_rng(0)
+
+    def draw(accuracy: float) -> CellDrift:
+        reference_residual = generator.binomial(400, 0.8) / 400 - 0.8
+        document = reference.model_copy(
+            update={
+                "held_out": reference.held_out.model_copy(
+                    update={"cells": (cell.model_copy(update={"mean_residual": reference_residual}),)}
+                )
+            }
+        )
+        correct = generator.random(200) < accuracy
+        return detect_drift(document, np.full(200, 0.8), np.ones(200, dtype=int), correct, None).cells[0]
+
+    change = np.mean([draw(0.8).detectable_change for _ in range(50)])
+    assert 0.05 < change < 0.2
+    n_found = sum(draw(0.8 - change).p_value <= 0.01 for _ in range(400))
+    assert n_found / 400 == pytest.approx(POWER, abs=0.07)
+
+
+def test_an_expected_accuracy_is_a_share():
+    cell = Cell(label=1, half="upper", rows=400, mean_reliability=0.9, mean_residual=0.02, variance=0.1)
+    document = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
+    drifted = detect_drift(document, np.full(30, 0.99), np.ones(30, dtype=int), np.ones(30, dtype=bool), None)
+    assert drifted.as_json()["cells"][0]["expected"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -146,7 +176,13 @@ def test_untested_cells_are_reported():
     nine_groups = np.arange(900) // 100
 
     for document, rows, group, tested, first in (
-        (reference, nine_of_a_label, None, [0, 0, 1, 1], "The map still holds"),
+        (
+            reference,
+            nine_of_a_label,
+            None,
+            [0, 0, 1, 1],
+            "No change of the accuracy at a given reliability was found in the 4",
+        ),
         (reference, slice(15), None, [], "It is unknown"),
         (small_reference, all_rows, None, [], "It is unknown"),
         (reference, all_rows, nine_groups, [], "It is unknown"),

@@ -82,6 +82,8 @@ def test_grouped_copies_count_as_one_row_and_weights_as_copies(per_group):
     assert more_correct[1].gap < single[1].gap - 0.02
 
     ungrouped = measure_top_calibration(make_sample(reliability[copies], correct[copies], weight=np.ones(len(copies))))
+    assert {top.tied for top in more_correct} == {0}
+    assert "by their sampling weights" in more_correct[0].describe_rows()
     assert ungrouped[1].standard_error == pytest.approx(single[1].standard_error / np.sqrt(per_group), rel=0.2)
 
 

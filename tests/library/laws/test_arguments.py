@@ -382,6 +382,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "map_file": ("wide", {}, {"map_file": "two.json"}),
         "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
         "group": ("two", {"probability": "q"}, {"group": "query"}),
+        "cuts": ("wide", {}, {"cuts": "cuts.json"}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
         "figure": ("wide", {}, {"figure": "shares.svg"}),
         "run": ("run", RUN_OPTIONS, {"run": "other.run"}),

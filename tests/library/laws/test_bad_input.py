@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.maps.document import save_map
+from relmap.maps.document import Seen, SeenColumn, save_map
 from tests.maps import make_confidence_predictions, make_map, make_predictions, write_frame
 from tests.project_copy import ROOT, write_params
 
@@ -27,6 +27,7 @@ EVALUATE = "evaluate --map map.json --out new.json --predictions"
 CASCADE = "cascade fit --out new.json --predictions bad.csv --target-accuracy 0.9"
 FIND_THRESHOLDS = "thresholds --map map.json --out new.json --predictions"
 RUN = "thresholds --precision 0.9 --out new.json --qrels qrels.txt --run"
+WATCH = "watch --map watched.json --out new.json --predictions"
 QRELS = "thresholds --precision 0.9 --out new.json --run my.run --qrels"
 
 ROWS = make_predictions(300)
@@ -114,6 +115,22 @@ CASES_BY_COMMAND = {
             "give the predictions once: --predictions FILE",
             "--run RUN --qrels QRELS",
         ),
+        ("report --predictions rows.parquet --out page.html", None, "page.map.json exists", "give --force to replace"),
+        (f"{EVALUATE} bad.parquet", change_row_7(ROWS, label=3), "is 3, not one of 0..2", "the labels are irrelevant"),
+        (
+            "apply --map judge.json --out new.csv --predictions bad.csv",
+            change_row_7(TWO_LABELS, decision=2).drop("label"),
+            "decision is 2, not one of 0..1",
+            "the map knows no other labels: correct the row, or fit a new map",
+        ),
+        (
+            f"{WATCH} bad.csv",
+            SEPARATE_LOGITS.drop("label").clear(),
+            "has no rows, so nothing was tested",
+            "at least 20",
+        ),
+        (f"{WATCH} bad.csv", SEPARATE_LOGITS.drop("label").head(5), "bad.csv has 5 rows", "at least 20"),
+        (f"{WATCH} new.parquet --cuts map.json", None, "map.json is not an output of `thresholds`", "again"),
         ("thresholds --precision 0.9 --run my.run", None, "a run needs relevance judgments", "give --run RUN --qrels"),
         (f"{SCORE} rows.parquet --qrels qrels.txt", None, "--qrels is for a run of TREC", "give --run RUN, or omit it"),
         (
@@ -505,7 +522,12 @@ def folder(tmp_path_factory) -> Path:
     for frame, name in ((ROWS, "rows.parquet"), (ROWS.drop("label"), "new.parquet"), (SEPARATE_LOGITS, "logits.csv")):
         write_frame(frame, folder / name)
     write_frame(CONFIDENCES, folder / "confidences.csv")
-    save_map(make_map(), folder / "map.json")
+    for name in ("map.json", "page.map.json"):
+        save_map(make_map(), folder / name)
+    save_map(make_map(n_labels=2, names=None, confidence_only=True), folder / "judge.json")
+    decisions = SeenColumn(column="decision", edges=(), counts=(200.0, 200.0, 100.0), effect=1.0)
+    seen = Seen(groups=None, automatic=0.7, columns=(decisions,))
+    save_map(make_map().model_copy(update={"seen": seen}), folder / "watched.json")
     (folder / "my.run").write_text("".join(f"1 Q0 d{grade} 1 {grade}.5 tag\n" for grade in range(4)))
     (folder / "qrels.txt").write_text("".join(f"1 0 d{grade} {grade}\n" for grade in range(3)))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())

@@ -547,3 +547,17 @@ def test_mixed_values_in_a_column_that_only_looks_like_a_group_are_no_error(tmp_
     mixed = [line[:-1] + f', "qid": {value}}}' for line, value in zip(lines, ["1", '"a"', "null"] * 30, strict=True)]
     path.write_text("\n".join(mixed))
     assert len(read_labelled_rows(open_predictions(path)).rows) == N_ROWS
+
+
+@pytest.mark.parametrize(
+    ("columns", "advice"),
+    [
+        ({"doc": [f"d{row}" for row in range(300)]}, "give --id doc, whose values all differ"),
+        ({"number": range(300), "key": [7 * row for row in range(300)]}, "give --id key"),
+        ({"number": range(300), "text": ["a" * 80 + str(row) for row in range(300)]}, "name a column whose values"),
+        ({"twice": [f"d{row // 2}" for row in range(300)]}, "name a column whose values all differ with --id"),
+    ],
+)
+def test_a_column_that_identifies_rows_is_named(columns, advice):
+    frame = maps.make_confidence_predictions(300).with_columns(pl.Series(k, [*v]) for k, v in columns.items())
+    assert advice in labelled_rows.describe_missing_ids(FramePredictions.from_frame(frame))

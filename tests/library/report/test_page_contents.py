@@ -194,7 +194,7 @@ def test_the_question_of_the_page_is_answered_with_the_numbers_of_the_threshold(
     assert answer.startswith(start)
     is_automatic = assessment.scored.reliability >= threshold
     if threshold == 0.6:
-        assert f"0.6 or more: {is_automatic.mean():.1%} of all decisions" in answer
+        assert f"0.6 or more, the default threshold of the map: {is_automatic.mean():.1%} of all decisions" in answer
         assert f"{assessment.rows.correct[is_automatic].mean():.1%} (" in answer
 
 

@@ -169,7 +169,7 @@ def test_without_options_the_threshold_of_the_map_is_used():
     )
 
 
-def stored_cuts(*labels: tuple[int, float]) -> dict[str, object]:
+def stored_cuts(*labels: tuple[int, float | None]) -> dict[str, object]:
     return {
         "map_fingerprint": MAP.fingerprint,
         "overall": {"cut": 0.5},
@@ -179,7 +179,23 @@ def stored_cuts(*labels: tuple[int, float]) -> dict[str, object]:
 
 def test_cuts_give_each_label_its_threshold():
     rule = routing_rule(MAP, cuts=stored_cuts((0, 0.75), (2, 0.25)))
-    assert (rule.share, rule.thresholds.tolist(), rule.notes) == (1, [0.75, np.inf, 0.25], ())
+    assert (rule.share, rule.thresholds.tolist()) == (1, [0.75, np.inf, 0.25])
+    assert "partial none" in rule.notes[0]
+
+
+def test_a_threshold_for_all_decisions_is_said_to_be_used_if_a_label_has_none():
+    content = stored_cuts((0, 0.75), (1, None), (2, 0.25))
+    rule = routing_rule(MAP, cuts=content)
+    assert rule.thresholds.tolist() == [0.5, 0.5, 0.5]
+    assert "The threshold for all decisions" in rule.notes[0]
+
+
+def test_a_file_without_rows_is_not_described_as_reviewed(tmp_path):
+    maps.make_predictions(5).clear().drop("label").write_parquet(tmp_path / "empty.parquet")
+    summary = apply_map(MAP, tmp_path / "empty.parquet", tmp_path / "out.parquet")
+    assert summary.rows == 0
+    assert "no rows" in summary.describe(maps.LABEL_NAMES)[-1]
+    assert pl.read_parquet(tmp_path / "out.parquet").is_empty()
 
 
 COVERAGE_MESSAGE = "the coverage is '{}'; it must be a number in [0, 1] such as 0.7"

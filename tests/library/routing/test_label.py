@@ -20,6 +20,7 @@ def make_sample(**fields: object) -> LabelSample:
         "n_rows": 2000,
         "probability": np.repeat([0.2, 0.5], 1000),
         "reliability": np.repeat([0.9, 0.6], 1000),
+        "sampled_reliability": np.repeat([0.9, 0.6], [400, 1000]),
         "row_number": np.arange(1400),
         "decision_counts": np.array([1300, 0, 100]),
         "label_column": "truth",
@@ -33,9 +34,10 @@ def test_a_sample_is_described_with_the_precision_of_its_estimates():
     # The variance of the estimated number of errors is the sum of p (1 - p) (1 / probability - 1) over all rows:
     # 1000 (0.09 * 4 + 0.24 * 1) = 24.49^2, or, with the probability 0.7 of a uniform sample, 11.89^2. Half-widths:
     # 1.96 * 24.49 / 2000 = 2.4% and 1.96 * 11.89 / 2000 = 1.2%.
-    assert make_sample().describe(["no", "some", "yes"]) == [
+    assert make_sample().describe(["no", "some", "yes"], 0.75) == [
         "First.",
-        "1,400 of 2,000 rows are sampled, by decision: no (1,300), yes (100).",
+        "1,400 of 2,000 rows are sampled, by decision: no (1,300), yes (100). 400 of them reach the default threshold "
+        "of the map (0.75), as 50.0% of all do; label more rows if these are too few to test the automatic decisions.",
         "If the map holds, their labels estimate the accuracy of all rows to ±2.4 percentage points (a uniform sample "
         "of this size: ±1.2); if rows come in groups, the error is larger. To halve the error, label four times as "
         "many rows.",
