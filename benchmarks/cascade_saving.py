@@ -150,15 +150,14 @@ class Draw:
     Attributes:
         cost: Mean cost of a row of the cascade.
         accuracy: Accuracy of its final decisions.
-        confidences: Thresholds on the confidences that were chosen in the same way.
-        cost_alike: Their cost, moved along their curve to the accuracy of the cascade.
-        cost_afterwards: Cost of their curve at the accuracy of the cascade.
+        cost_alike: Cost of thresholds on the confidences that were chosen in the same way, moved along their curve to
+            the accuracy of the cascade.
+        cost_afterwards: Cost of this curve at the accuracy of the cascade.
         cost_random: Cost of random routing with the accuracy of the cascade.
     """
 
     cost: float
     accuracy: float
-    confidences: Policy
     cost_alike: float
     cost_afterwards: float
     cost_random: float
@@ -189,7 +188,6 @@ def measure_draw(labelled: Predictions, other: Predictions, target: float, seed:
     return Draw(
         cost=cost,
         accuracy=accuracy,
-        confidences=chosen,
         cost_alike=chosen.cost + cost_afterwards - cost_at(curve, chosen.accuracy),
         cost_afterwards=cost_afterwards,
         cost_random=cost_of_random_routing(other.correct().mean(axis=0), accuracy),
@@ -308,11 +306,9 @@ def summarize(name: str, target: float, accuracy_alone: np.ndarray, draws: Seque
         "target": target,
         "accuracy": float(np.mean([draw.accuracy for draw in draws])),
         "cost": float(np.mean([draw.cost for draw in draws])),
-        "accuracy, confidences": float(np.mean([draw.confidences.accuracy for draw in draws])),
-        "cost, confidences": float(np.mean([draw.confidences.cost for draw in draws])),
-        "saving, chosen alike": format_saving([1 - draw.cost / draw.cost_alike for draw in draws]),
-        "saving, chosen afterwards": format_saving([1 - draw.cost / draw.cost_afterwards for draw in draws]),
-        "saving, random routing": format_saving([1 - draw.cost / draw.cost_random for draw in draws]),
+        "chosen alike": format_saving([1 - draw.cost / draw.cost_alike for draw in draws]),
+        "chosen afterwards": format_saving([1 - draw.cost / draw.cost_afterwards for draw in draws]),
+        "random routing": format_saving([1 - draw.cost / draw.cost_random for draw in draws]),
     }
 
 
