@@ -177,7 +177,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
             {"reading": Reading(score="s")},
             "--score needs --border: --score s --border 0 decides for the positive label if the score is above 0. Only "
             "`thresholds` with --precision, --recall or --npv, without a map, needs no --border, and `fit` with more "
-            "than two labels",
+            "than two labels or with a run",
         ),
         (
             "conf y",

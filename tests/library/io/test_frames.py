@@ -185,7 +185,6 @@ def test_columns_are_appended_in_the_library_of_the_frame():
     column = to_native_column(frame.to_pandas(), added["rank"])
     assert isinstance(column, pd.Series)
     assert column.tolist() == [2, 1]
-    assert to_native_column([[0, 1]], added["rank"]).tolist() == [2, 1]
 
 
 def test_structured_arrays_keep_names_types_and_order():

@@ -246,6 +246,15 @@ def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, lim
         expected.append(share_interval(precision[label], len(np.unique(clusters[case.decision == label]))))
         expected.append(share_interval(recall[label], len(np.unique(clusters[case.label == label]))))
         reported += [label_agreement["precision"], label_agreement["recall"]]
+    if not with_population:  # these have the intervals of the whole evaluation, which are tested separately
+        assert agreement["accuracy"] == evaluation["accuracy"]
+        assert [number["precision"] for number in agreement["labels"]] == [
+            number["correct"] for number in evaluation["labels"]
+        ]
+        n_labels = len(labels)
+        of_loops = [1, *range(3, 3 + 2 * n_labels, 2)]  # kappa and recall
+        reported = [reported[position] for position in of_loops]
+        expected = [expected[position] for position in of_loops]
     reported_numbers = [to_array([number["value"], number["low"], number["high"]]) for number in reported]
 
     np.testing.assert_allclose(np.array(reported_numbers), np.array(expected), atol=1e-9)

@@ -88,7 +88,8 @@ def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path
     assert set(automatic_rows["review_rank"]) == set(range(91 - n_automatic, 91))
     if applied.min_reliability is not None:
         by_threshold = apply_map(make_map(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
-        assert replace(by_threshold, notes=()) == replace(applied, notes=())
+        assert by_threshold.threshold == applied.min_reliability
+        assert replace(by_threshold, notes=(), threshold=None) == replace(applied, notes=(), threshold=None)
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
         assert applied.expected_accuracy == pytest.approx(automatic_rows["reliability"].mean())
         assert applied.below_half == (automatic_rows["reliability"] < 0.5).sum()
