@@ -330,11 +330,11 @@ class _CellComparison(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return self.new.mean_reliability + self.new.mean_residual
+        return _accuracy(self.new, self.new)
 
     @property
     def expected_accuracy(self) -> float | None:
-        return None if self.reference is None else _expected_accuracy(self.new, self.reference)
+        return None if self.reference is None else _accuracy(self.new, self.reference)
 
 
 class _TopComparison(NamedTuple):
@@ -346,16 +346,16 @@ class _TopComparison(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return self.new.mean_reliability + self.new.mean_residual
+        return _accuracy(self.new, self.new)
 
     @property
     def expected_accuracy(self) -> float:
-        return _expected_accuracy(self.new, self.reference)
+        return _accuracy(self.new, self.reference)
 
 
-def _expected_accuracy(new: Cell, reference: Cell | TopCell) -> float:
-    """Return the accuracy of new rows whose mean residual is that of the fit rows, in [0, 1]."""
-    return min(max(new.mean_reliability + reference.mean_residual, 0.0), 1.0)
+def _accuracy(rows: Cell, reference: Cell | TopCell) -> float:
+    """Return the accuracy of rows with the mean residual of a reference, in [0, 1] in spite of rounding."""
+    return min(max(rows.mean_reliability + reference.mean_residual, 0.0), 1.0)
 
 
 class _CellTest(NamedTuple):
