@@ -28,7 +28,7 @@ from tasks.measure import bootstrap_intervals, compare_calibrators, measure, mea
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
-from tasks.records.durations import measured
+from tasks.records.durations import measure_block
 from tasks.records.store import Base
 from tasks.results.measurements import FITTED_PER_MEMBER, average_members
 from tasks.results.values import SeedResults, display_name
@@ -406,7 +406,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
     is_exploration = bool(seeds or calibrators)
     with hold_run_lock():
         params = select_params(dataset, calibrators)
-        with measured("read"):
+        with measure_block("read"):
             base = store.read_base(dataset)
             members = store.read_members(dataset)
         experiment = Experiment(

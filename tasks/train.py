@@ -21,7 +21,7 @@ from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import Predictor, fit_predictor
 from tasks.provenance.stage import run_dataset_stage
 from tasks.records import store
-from tasks.records.durations import measured
+from tasks.records.durations import measure_block
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import TrainParams, load_params
@@ -58,7 +58,7 @@ def main(name: str) -> None:
     params = load_params()
     entry = params.dataset(name)
     dataset = find_dataset(name, entry.reader, entry.options)
-    with measured("read"):
+    with measure_block("read"):
         released = dataset.read(store.raw_folder(name))
     contract_record = _check_released_files(name, dataset, entry, released.pairs)
     pairs, drawn_splits = _draw_missing_splits(released.pairs, dataset, entry)
@@ -68,9 +68,9 @@ def main(name: str) -> None:
         decisions = _write_saved_logits(name, released.members)
     else:
         pairs_by_split = _split_pairs(pairs, name, SPLITS)
-        with measured("train"):
+        with measure_block("train"):
             decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
-    with measured("write"):
+    with measure_block("write"):
         atomic.write_atomically(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
     if contract_record is not None:
         atomic.write_json(store.base_folder(name) / "contract.json", contract_record)

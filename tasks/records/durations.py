@@ -2,16 +2,20 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import psutil
 
 from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.records import store
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 KINDS = ("start", "read", "train", "fit", "check", "measure", "write")
 FOLDER = store.STATE / "durations"
@@ -46,11 +50,35 @@ _seconds: dict[str, float] = defaultdict(float)  # of this process
 _lock = Lock()
 
 
-@contextmanager
-def measured(kind: str) -> Iterator[None]:
-    """Add the duration of a block, or of each call of a decorated function, to a kind of work.
+def measured(kind: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function so that the duration of each call is added to a kind of work, as by `measure_block`.
 
-    Tasks that run at the same time are added, so the sum over kinds can exceed the duration of the stage.
+    The decorated function can be pickled, as a task for Dask must be.
+
+    Args:
+        kind: One of KINDS.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            with measure_block(kind):
+                return function(*args, **options)
+
+        return call
+
+    return decorate
+
+
+@contextmanager
+def measure_block(kind: str) -> Iterator[None]:
+    """Add the duration of a block to a kind of work.
+
+    Tasks that run at the same time are added, so the sum over kinds can exceed the duration of the stage. Work in other
+    processes, such as the workers of Dask, is not counted.
 
     Args:
         kind: One of KINDS.

@@ -1,13 +1,17 @@
 """Task runners, and errors of tasks."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 import yaml
+from prefect import Task
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from pydantic import ValidationError
 
@@ -88,6 +92,23 @@ def test_a_missing_certificate_file_is_named():
 def finished_future(result: Any) -> Any:
     """Return a future with a result."""
     return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or result)
+
+
+def tasks_of_the_pipeline() -> Iterator[Task]:
+    for file in (ROOT / "tasks").glob("*.py"):
+        module = import_module(f"tasks.{file.stem}" if file.stem != "__init__" else "tasks")
+        for value in vars(module).values():
+            if isinstance(value, Task) and value.fn.__module__ == module.__name__:
+                yield value
+
+
+def test_every_task_can_be_sent_to_another_process():
+    names = set()
+    for task in tasks_of_the_pipeline():
+        received = cloudpickle.loads(cloudpickle.dumps(task))  # as Dask does
+        assert received.fn.__qualname__ == task.fn.__qualname__
+        names.add(task.name)
+    assert {"check_inputs", "calibrate", "project", "measure", "write_runs"} <= names
 
 
 def test_a_failed_task_is_reported_with_its_description_and_run():

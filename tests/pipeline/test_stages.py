@@ -24,7 +24,7 @@ from tasks.provenance import stage
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.stage import _time_limit, run_command, run_dataset_stage, run_stage
-from tasks.records.durations import KINDS, measured, read_duration
+from tasks.records.durations import KINDS, measure_block, measured, read_duration
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tests.tiny_project import ROOT, complete_stage, create_project, edit_params, write_outputs
@@ -53,7 +53,7 @@ def test_the_duration_of_a_stage_that_ended_well_is_recorded_by_kind():
 
     with run_stage(NAME):
         train()
-        with measured("write"):
+        with measure_block("write"):
             write_outputs(NAME)
     duration = read_duration(NAME)
     assert duration is not None
