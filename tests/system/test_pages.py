@@ -77,7 +77,9 @@ class Visitor:
     def open(self, path: str, shown: str) -> None:
         self.driver.get(f"{self.served.address}{self.base}/{path}")
         wait_until(lambda: shown in self.text)
-        self.driver.execute_async_script("const done = arguments[0]; requestIdleCallback(() => setTimeout(done, 1000))")
+        self.driver.execute_async_script(
+            "const done = arguments[0]; requestIdleCallback(() => setTimeout(done, 1000), {timeout: 10000})"
+        )
 
     def enter(self) -> None:
         field = self.driver.find_element("css selector", "input[type=password]")

@@ -233,7 +233,7 @@ def test_the_rows_of_a_figure_can_be_saved_from_the_page_alone(reader):
     links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
     saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
-    assert saved.startswith("label,panel," if reader.path.name == PAGE else "dataset,change,")
+    assert saved.startswith("variant,coverage," if reader.path.name == PAGE else "dataset,change,")
 
 
 def test_the_printed_page_has_all_figures_and_tables(reader):
