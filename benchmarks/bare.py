@@ -11,7 +11,7 @@ from prefect import Task
 
 import flows.report
 import tasks.report
-from flows.reliability import with_calibrators
+from flows.reliability import select_params
 from relmap.projection.rows import select_validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
@@ -25,8 +25,7 @@ from tasks.write import write_runs
 
 def reliability(dataset: str) -> None:
     """Compute the results of the flow for one data set."""
-    params = load_params()
-    params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
+    params = select_params(dataset, None)
     base = read_base(dataset)
     rivals = params.rivals.calibrators
     small_sizes = params.rivals.rows
