@@ -300,9 +300,9 @@ def summarize(name: str, target: float, accuracy_alone: np.ndarray, draws: Seque
     Returns:
         Means, and savings with their intervals.
     """
+    alone = ", ".join(f"{accuracy:.1%}" for accuracy in accuracy_alone)
     return {
-        "case": name,
-        "cheap, strong alone": ", ".join(f"{accuracy:.1%}" for accuracy in accuracy_alone),
+        "case: cheap, strong alone": f"{name}: {alone}",
         "target": target,
         "accuracy": float(np.mean([draw.accuracy for draw in draws])),
         "cost": float(np.mean([draw.cost for draw in draws])),
