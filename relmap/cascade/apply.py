@@ -13,7 +13,7 @@ import polars as pl
 import scipy
 
 from relmap.cascade.document import ADDED_COLUMNS, CascadeDocument, CascadeStep
-from relmap.cascade.fit import PERSON, with_signals
+from relmap.cascade.fit import PERSON, title_of, with_signals
 from relmap.cascade.identity import identify_rows
 from relmap.cascade.models import MODEL_FIELDS
 from relmap.cascade.policy import NEVER, tie_breakers
@@ -117,7 +117,7 @@ class CascadeRoutes:
 
     def _describe_cost(self) -> str:
         """Describe the cost of the rows, and of those that wait for a model."""
-        terms = [f"{count:,} x {self.costs[name]:g} ({_title(name)})" for name, count in self.asked.items() if count]
+        terms = [f"{count:,} x {self.costs[name]:g} ({title_of(name)})" for name, count in self.asked.items() if count]
         waits_for_model = [name for name in self.waiting if name != PERSON]
         so_far = " so far" if waits_for_model else ""
         text = f"Cost{so_far}: {' + '.join(terms) or 0} = {self.cost:,.8g}, {self.cost / self.rows:.4g} per row"
@@ -233,10 +233,6 @@ def _summarize(
     )
 
 
-def _title(name: str) -> str:
-    return f"a {PERSON}" if name == PERSON else name
-
-
 def _name_decisions(document: CascadeDocument, decision: np.ndarray, frame: pl.DataFrame) -> pl.Series:
     """Name decisions, missing for -1, in the type of the first model's column of decisions if it can hold the names."""
     names = pl.Series(ADDED_COLUMNS[0], document.label_names, dtype=pl.String)
@@ -275,8 +271,12 @@ def _find_similar_columns(
 
 def _prediction_columns(reading: Reading) -> list[str]:
     """Return the names, or prefixes of names, of the columns of predictions that a reading names."""
-    values = [getattr(reading, field) for field in ("decision", *PREDICTION_FIELDS)]
-    return [name for value in values if value is not None for name in str(value).split(",")]
+    names: list[str] = []
+    for field in ("decision", *PREDICTION_FIELDS):
+        value = getattr(reading, field)
+        if value is not None:
+            names += str(value).split(",")
+    return names
 
 
 def _read_step(

@@ -600,7 +600,16 @@ def _describe(choice: CascadeChoice, plans: Sequence[Plan], settings: CascadeSet
 
 def _list_deciders(plan: Plan) -> list[str]:
     """Return the names of the models, and a person if there is one."""
-    return [*plan.models, *([f"a {PERSON}"] if plan.costs.person is not None else [])]
+    return [*plan.models, *([title_of(PERSON)] if plan.costs.person is not None else [])]
+
+
+def title_of(decider: str) -> str:
+    """Return the name of a model, or that of a person with an article.
+
+    Args:
+        decider: Name of a model, or `PERSON`.
+    """
+    return f"a {PERSON}" if decider == PERSON else decider
 
 
 def _describe_shares(chosen: Policy, plan: Plan) -> str:

@@ -184,8 +184,9 @@ class MapAssessment:
             untested = [] if drift is None else drift.describe_untested(document.shown_names)
             drift_line = " ".join([drift_lines[0], *untested])
             lines = [*sentences, drift_line, top_lines[0], *doubts, accuracy_line]
+        all_lines = "\n".join(lines)
         details = [
-            *[line for line in (*sentences, *top_lines, *drift_lines) if not any(line in shown for shown in lines)],
+            *[line for line in (*sentences, *top_lines, *drift_lines) if line not in all_lines],
             *describe_metrics(evaluation["metrics"]),
             *describe_agreement(agreement),
             *describe_pooled_labels(document),

@@ -10,6 +10,7 @@ the size of groups. A cluster-robust t-test, which is valid for many groups, is 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -104,11 +105,15 @@ def max_rate_to_reject(n_groups: int, level: float) -> float:
     Returns:
         The rate, in [0, 1), rounded down by at most `BOUND_TOLERANCE`.
     """
+    return _largest_rejected(lambda target: betting_p_value(np.full(n_groups, 1 - target), target), 1.0, level)
+
+
+def _largest_rejected(p_value: Callable[[float], float], high: float, level: float) -> float:
+    """Return the largest target below `high` whose p-value is at most the level, rounded down; 0 if there is none."""
     low = 0.0
-    high = 1.0
     while high - low > BOUND_TOLERANCE:
         middle = (low + high) / 2
-        if betting_p_value(np.full(n_groups, 1 - middle), middle) <= level:
+        if p_value(middle) <= level:
             low = middle
         else:
             high = middle
@@ -238,15 +243,7 @@ class GroupRates(NamedTuple):
         Returns:
             The bound, in [0, 1]; 0 if no target is rejected.
         """
-        low = 0.0
-        high = float(self.successful.sum() / self.counted.sum())
-        while high - low > BOUND_TOLERANCE:
-            middle = (low + high) / 2
-            if self.p_value(middle) <= level:
-                low = middle
-            else:
-                high = middle
-        return low
+        return _largest_rejected(self.p_value, float(self.successful.sum() / self.counted.sum()), level)
 
 
 def _t_test(values: np.ndarray) -> float:
