@@ -2,8 +2,7 @@
 
 The page "How this differs from the paper's text and from its release", the note of the table `verdict` and the tutorial
 are generated from it. To add a difference, add an entry to `_DIFFERENCES`, under its topic. Its sentences are shown on
-the
-page: use plain English, name numbers, and write "unknown" where an effect has not been measured.
+the page: use plain English, name numbers, and write "unknown" where an effect has not been measured.
 """
 
 from dataclasses import dataclass
