@@ -198,7 +198,7 @@ def test_command_without_write_permission_reports_it(fixture, module, request):
     assert completed.stderr.count("\n") == 1
     assert completed.stderr.startswith(f"{module.partition('.')[2]}: ")
     assert "Permission denied" in completed.stderr or "not permitted" in completed.stderr
-    assert "a checkout that belongs to you" in completed.stderr
+    assert "belongs to you" in completed.stderr
 
 
 @pytest.mark.parametrize(("fixture", "module"), [("owned_by_another_user", "flows.refresh"), ("read_only", "relmap")])

@@ -109,15 +109,15 @@ def test_records_are_read_as_they_were_written(tmp_path):
     write_records(records, path)
     assert read_records(path) == records
     assert table(records["a"]) == "| x | y |\n| --- | --- |\n| 1 | −2 |\n| **3** |  |"
-    assert provenance(records["a"]) == "Measured on 2026-01-02 at commit `0000000` with `make a`. A note."
-    assert provenance(records["b"]) == "Measured on 2026-01-03 at commit `1111111`. A study."
+    assert re.search(r" 2026-01-02 .*`0{7}` .*`make a`\. A note\.$", provenance(records["a"]))
+    assert re.search(r" 2026-01-03 .*`1{7}`\. A study\.$", provenance(records["b"]))
 
 
 def test_a_row_with_a_missing_cell_is_refused(tmp_path):
     path = tmp_path / "results.json"
     incomplete = Record(commit="0" * 40, date="2026-01-02", command="make a", columns=["x", "y"], rows=[["1"]])
     write_records({"a": incomplete}, path)
-    with pytest.raises(ValueError, match="record a: a row does not have 2 cells"):
+    with pytest.raises(ValueError, match=r"record a:.* 2 cells"):
         read_records(path)
 
 
@@ -147,7 +147,7 @@ def test_the_command_measures_simulated_data_keeps_other_records_and_continues(t
     first_output = run_evidence(tmp_path)
     second_output = run_evidence(tmp_path)
 
-    assert "real data are skipped" in first_output
+    assert re.search(r"^real data .*skipped \(.+\)", first_output, re.MULTILINE)
     measured_cases = re.compile(r"^(?:simulated_|nothing_to_learn).* s of processor time$", re.MULTILINE)
     assert len(measured_cases.findall(first_output)) == 5  # one line for each case
     assert not measured_cases.findall(second_output)  # the results are stored

@@ -45,7 +45,7 @@ def test_a_full_disk_is_reported_and_the_command_continues_with_space(project, f
     (project.folder / "data.kept").rename(project.folder / "data")
     full, _ = printed.split(f"{SPACE_ADDED}\n")
     assert "ended with" in full, full
-    assert "the disk is full" in full
+    assert "disk is full" in full
     assert "Traceback" not in full
     assert project.result_digests() == finished.result_digests()
 
@@ -68,7 +68,7 @@ def test_a_second_run_reports_the_first_and_waits(project, finished, tmp_path):
     release = tmp_path / "go on"
     first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=release)
     second = project.start("flows.refresh")
-    wait_until(lambda: f"process {first.process.pid} has been running it" in second.output())
+    wait_until(lambda: f"waiting: process {first.process.pid} " in second.output())
     release.touch()
     first.wait()
     assert "Running stage" not in second.wait()
@@ -80,7 +80,7 @@ def test_after_a_killed_run_the_next_one_waits_for_its_stage(project, finished, 
     first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=release)
     first.kill_command()
     second = project.start("flows.refresh")
-    wait_until(lambda: f"process {first.process.pid} has been running it" in second.output())
+    wait_until(lambda: f"waiting: process {first.process.pid} " in second.output())
     assert "Running stage" not in second.output()
     release.touch()
     assert "Traceback" not in second.wait()
@@ -116,14 +116,14 @@ def test_a_killed_server_is_reported_and_the_command_continues_without_it(finish
     command = ("flows.reliability", "wands")
     fault = kill_fault("write", ".prefect/storage/vector-*", "server")
     printed = finished_project.run(*command, faults=(fault,), status=1, server_of=server, **variables)
-    assert f"the Prefect server at {url} " in printed
+    assert f"server at {url} " in printed
     assert "Traceback" not in printed
 
     fits = finished_project.stored_fits()
     assert fits
 
     printed = finished_project.run(*command, **variables)
-    assert f"no Prefect API answers at {url}" in printed
+    assert f"answers at {url}:" in printed
     assert finished_project.result_digests() == finished.result_digests()
     assert finished_project.stored_fits().items() >= fits.items()
 
@@ -164,7 +164,7 @@ def kill_and_finish(project, finished, faults, status):
     for fault in faults:
         printed = project.run("flows.refresh", faults=(fault,), status=status)
         assert "Traceback" not in printed or status < 0
-        assert "refresh: the refresh failed" in printed or status < 0
+        assert "refresh failed" in printed or status < 0
         assert project.stored_fits().items() >= fits.items()
         fits = project.stored_fits()
     project.run("flows.refresh")
@@ -210,7 +210,7 @@ def test_flipped_bits_are_reported_and_removed_files_restored(finished_project, 
         assert f"{output} is modified\n" in printed
     assert printed.count("is modified") == len(FLIPPED)
     for path in in_cache:
-        assert f"{path} (DVC's cache) is corrupt\n" in printed
+        assert re.search(rf"^{re.escape(str(path))} \(DVC's cache\) .*corrupt$", printed, re.MULTILINE)
     assert printed.count("is corrupt") == len(in_cache)
 
     for path in [*(finished_project.folder / name for name in FLIPPED), *in_cache]:

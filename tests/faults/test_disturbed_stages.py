@@ -19,7 +19,7 @@ def test_a_killed_stage_and_one_with_an_edited_input_end_with_the_same_bytes(new
     line = "query 1,lamp of another day,good"
     edit = {"call": "replace", "path": "data/base/mine/pairs.parquet", "do": "edit", "file": str(raw), "line": line}
     printed = new_project.run(*TRAIN, faults=(edit,), status=255)
-    assert re.search(r"train: data/raw/mine/mine\.csv: these files .* changed while train@mine was running", printed)
+    assert re.search(r"train: data/raw/mine/mine\.csv: .*changed while train@mine ", printed)
     assert "Traceback" not in printed
     assert yaml.safe_load((new_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
 
@@ -38,7 +38,7 @@ def test_a_second_dvc_reports_the_first_and_waits_for_its_stage(new_project, tra
     (stage,) = [process for process in first.find_processes() if "tasks.train" in process.cmdline()]
     first.kill_command()
     third = new_project.start(*TRAIN)
-    wait_until(lambda: f"process {stage.pid} has been running it" in third.output())
+    wait_until(lambda: f"waiting: process {stage.pid} " in third.output())
     release.touch()
     third.wait()
     assert new_project.result_digests() == trained.result_digests()

@@ -82,9 +82,8 @@ def test_an_output_that_is_an_input_is_rejected_and_unchanged(command, name, fol
     for other in ("cuts.json", "rows.map.json"):
         (folder / other).write_text("{}")
     before = (folder / name).read_bytes()
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{re.escape(name)} .*input file"):
         maps.run_command(*command.split())
-    assert str(error.value) == f"{name} is an input file; write to another file"
     assert (folder / name).read_bytes() == before
 
 
@@ -126,9 +125,8 @@ SCORE_OPTIONS = ["precision", "recall", "npv", "figure"]
 
 @pytest.mark.parametrize("name", MAP_OPTIONS)
 def test_options_of_a_map_need_a_map(name, folder):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^--{name} .*--map,.*--precision,.*--recall.*--npv"):
         maps.run_command("thresholds", "--predictions", "rows.parquet", "--score", "s", f"--{name}", "0.5")
-    assert str(error.value) == f"--{name} needs a map; give --map, or use --precision, --recall or --npv instead"
 
 
 @pytest.mark.parametrize("name", SCORE_OPTIONS)
@@ -143,16 +141,15 @@ def test_options_of_a_score_are_rejected_with_a_map(name, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "give --map, or a target for a score: --score COLUMN --positive LABEL --precision 0.95"),
-        ("--score s", "give --map, or a target for a score: --score COLUMN --positive LABEL --precision 0.95"),
-        ("--recall 0.5", "name the column of the score: --score COLUMN, or --probability COLUMN"),
-        ("--recall 0.5 --score s", "rows.parquet has no column s, which --score names; it has logits, label, group"),
+        ("", r"--map,.*--score COLUMN --positive LABEL --precision 0\.95$"),
+        ("--score s", r"--map,.*--score COLUMN --positive LABEL --precision 0\.95$"),
+        ("--recall 0.5", "--score COLUMN,.*--probability COLUMN$"),
+        ("--recall 0.5 --score s", r"^rows\.parquet .*column s,.*--score.*logits, label, group$"),
     ],
 )
 def test_missing_options_of_a_score_are_named(arguments, message, folder):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=message):
         maps.run_command("thresholds", "--predictions", "rows.parquet", *arguments.split())
-    assert str(error.value) == message
 
 
 def test_apply_prints_its_summary_and_the_number_of_rows(folder, capsys):
@@ -163,7 +160,7 @@ def test_apply_prints_its_summary_and_the_number_of_rows(folder, capsys):
     assert automatic.height == 30
     assert printed == capsys.readouterr().err.splitlines()
     assert printed[-1] == "out.parquet: 120 rows."
-    assert printed[-2].startswith("30 of 120 rows (25.0%) are automatic, with a reliability of at least ")
+    assert re.match(r"30 of 120 rows \(25\.0%\) .*automatic, .*reliability", printed[-2])
     notes_on_checksums = [line for line in printed if "checksums" in line]
     assert len(printed) == 2 + len(notes_on_checksums)
 
@@ -183,7 +180,7 @@ def test_label_prints_its_summary_and_the_number_of_rows(folder, capsys):
     )
     assert printed == capsys.readouterr().err.splitlines()
     assert printed[-1] == "out.csv: 20 rows."
-    assert printed[0].startswith("20 of 120 rows are sampled, by decision: irrelevant (")
+    assert re.match(r"20 of 120 rows .*sampled, .*: irrelevant \(", printed[0])
     sample_of_default_seed = Path("out.csv").read_bytes()
     maps.run_command(
         "label", "--map", "map.json", "--predictions", "new.parquet", "--rows", 20, "--seed", 1, "--out", "out.csv"
@@ -312,7 +309,7 @@ class FitRecorder:
 def recorder(monkeypatch) -> FitRecorder:
     recorder = FitRecorder()
     monkeypatch.setattr(api, "fit_map", recorder)
-    summary = FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
+    summary = FitSummary(("Better.", "Because."), ("Note.",), details=("Detail.",))
     monkeypatch.setattr(assessment, "describe_fit", lambda _: summary)
     monkeypatch.setattr(page, "render_map_page", lambda *arguments: f"page {len(arguments)}")
     return recorder
@@ -342,8 +339,8 @@ def test_fit_saves_the_map_and_prints_notes_the_result_and_the_next_step(options
     printed = maps.run_command("fit", "--predictions", "rows.parquet", "--out", "my out.json", *options)
     assert load_map(Path("my out.json")).fingerprint == MAP.fingerprint
     details = ["Detail.", f"{describe_map(MAP)}."] if options else []
-    assert printed[:-1] == ["How it was read.", "Better.", "Because.", *details]
-    assert printed[-1].startswith("my out.json is written. `relmap apply --map 'my out.json' ")
+    assert printed[:-1] == ["Note.", "Better.", "Because.", *details]
+    assert re.match(r"my out\.json .*`relmap apply --map 'my out\.json' ", printed[-1])
     assert capsys.readouterr().err.splitlines() == printed
 
 
@@ -362,12 +359,8 @@ def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
     printed = maps.run_command("report", "--predictions", "rows.parquet", "--out", "out.html")
     assert load_map(Path("out.map.json")).fingerprint == MAP.fingerprint
     assert Path("out.html").read_text() == "page 4"
-    assert printed == [
-        "How it was read.",
-        "Better.",
-        "Because.",
-        "out.html and out.map.json are written: the page with the results, and the map.",
-    ]
+    assert printed[:-1] == ["Note.", "Better.", "Because."]
+    assert re.match(r"out\.html .*out\.map\.json .*written", printed[-1])
     assert capsys.readouterr().err.splitlines() == printed
 
 
@@ -377,8 +370,8 @@ def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
 )
 def test_a_long_fit_is_announced(calibrator, is_announced, folder, recorder, capsys):
     maps.run_command("fit", "--predictions", "rows.parquet", "--out", "out.json", "--calibrator", calibrator)
-    announcement = f"Fitting the calibrator {calibrator}. With many labels or rows this can take some minutes."
-    assert (announcement in capsys.readouterr().err.splitlines()) == is_announced
+    announcement = re.search(rf"calibrator {calibrator}\. .*minutes", capsys.readouterr().err)
+    assert bool(announcement) == is_announced
 
 
 @pytest.mark.parametrize(("flag", "text"), [("--labels", "good"), ("--labels", "a,,b"), ("--signals", "a,a")])
@@ -411,7 +404,7 @@ def test_the_version_is_printed(capsys):
     ("error", "message"),
     [
         (InputError("row 3\x1b is missing"), "relmap: row 3\\u001b is missing"),
-        (OSError(28, "No space left on device", "out.json"), "relmap: [Errno 28] No space left on device: 'out.json'"),
+        (OSError(28, "No space", "out.json"), "relmap: [Errno 28] No space: 'out.json'"),
     ],
 )
 def test_errors_of_the_user_end_the_program_with_their_message(error, message, monkeypatch):

@@ -93,7 +93,8 @@ def test_fit_prints_its_comparison_and_certain_confidence_stays_below_one(folder
     )
     printed = capsys.readouterr().err
     first, second = printed.splitlines()[:2]
-    assert "cannot recognize the rows that it was fitted on" in first
+    assert re.search("repeat.*recognize.*--id", first)
+    assert document["source"]["training_rows"]["by"] == "nothing"
     assert second.startswith("Better than ")
     assert "95% interval" in printed
     assert document["label_names"] == ["bad", "fair", "good"]
@@ -134,7 +135,7 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
     map_options = ("--map", folder / "map.json", "--predictions")
     run_command("label", *map_options, folder / "unlabelled.parquet", "--rows", 300, "--out", sample)
 
-    assert "300 of 3,000 rows are sampled" in capsys.readouterr().err
+    assert re.search("300 of 3,000 rows .*sampled", capsys.readouterr().err)
 
     sampled = {"csv": pl.read_csv, "parquet": pl.read_parquet, "jsonl": pl.read_ndjson}[suffix](sample)
     assert (len(sampled), sampled["label"].null_count()) == (300, 300)
@@ -154,8 +155,8 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
 
     assert agreement["rows"] == 3000
     assert agreement["accuracy"]["low"] < accuracy < agreement["accuracy"]["high"]
-    assert re.search(r"^Accuracy of the decisions: .* on 3,000 rows\.$", printed, re.MULTILINE)
-    assert "for the accuracy of all rows, weighted by their sampling probabilities" in printed
+    assert re.search(r"^Accuracy .* 3,000 rows\.$", printed, re.MULTILINE)
+    assert "all rows, weighted" in printed
 
 
 def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
@@ -164,7 +165,7 @@ def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
     map_options = ("--map", tmp_path / "map.json", "--predictions")
     new_rows = maps.write_frame(rows.drop("label"), tmp_path / "new.csv")
 
-    with pytest.raises(InputError, match="signals of whole groups"):
+    with pytest.raises(InputError, match=r"signals .*whole groups"):
         run_command("label", *map_options, new_rows, "--rows", 9, "--out", tmp_path / "o.csv")
 
     sampled = rows.with_columns(inverse_probability=2.0)
@@ -175,9 +176,9 @@ def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "note", "n_rows", "guaranteed"),
     [
-        ((), "each row is scored by the model that was fitted without its fold", 900, False),
-        (("--hold-out", 0.3), "only the 270 rows that were held out are used", 270, True),
-        (("--protocol", "paper"), "only the 225 rows that were held out are used", 225, True),
+        ((), "without its fold", 900, False),
+        (("--hold-out", 0.3), "270 rows .*held out", 270, True),
+        (("--protocol", "paper"), "225 rows .*held out", 225, True),
     ],
 )
 def test_training_rows_are_evaluated_by_models_that_have_not_seen_them(
@@ -190,9 +191,10 @@ def test_training_rows_are_evaluated_by_models_that_have_not_seen_them(
         capsys.readouterr()
         run_command(*command, *inputs)
         printed = capsys.readouterr()
-        assert note in printed.err
+        assert re.search(note, printed.err)
+        assert json.loads(printed.out)["fitted_rows"] == (0 if guaranteed else n_rows)
     assert json.loads(printed.out)["overall"]["rows"] == n_rows
-    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("estimates without a guarantee" not in printed.err)
+    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("without a guarantee" not in printed.err)
 
 
 def test_judge_without_confidence_is_modelled_by_label_and_signals(tmp_path, capsys):
@@ -296,7 +298,7 @@ def test_apply_uses_the_guaranteed_thresholds(folder, capsys, tmp_path):
         cuts = [by_label_cuts.get(label, unreachable) if has_cuts_by_label else cut for label in table["decision"]]
         expected_cut = pl.Series(cuts)
         assert ((table["reliability"] >= expected_cut) == (table["route"] == "automatic")).all()
-        assert ("Labels without a threshold" in capsys.readouterr().err) == (overall is None)
+        assert ("without a threshold" in capsys.readouterr().err) == (overall is None)
 
 
 def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path):
@@ -307,9 +309,9 @@ def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path
     for name, guaranteed in (("validation.parquet", False), ("test.parquet", True)):
         run_command("thresholds", *options, folder / name)
         printed = capsys.readouterr().err
-        assert "those with a reliability of at least 0.75 (" in printed
-        assert ("without looking at these rows" in printed) == guaranteed
-        assert ("estimates without a guarantee" in printed) == (not guaranteed)
+        assert re.search(r"reliability .*least 0\.75 \(", printed)
+        assert ("without looking" in printed) == guaranteed
+        assert ("without a guarantee" in printed) == (not guaranteed)
         assert json.loads(out.read_text())["guaranteed"] == guaranteed
 
     thresholds = json.loads(out.read_text())
@@ -323,21 +325,21 @@ def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path
     table = pl.read_parquet(scored)
 
     assert ((table["reliability"] >= 0.75) == (table["route"] == "automatic")).all()
-    with pytest.raises(InputError, match=r"give exactly one of these: .*, a cut to validate$"):
+    with pytest.raises(InputError, match=r"exactly one.*coverage.*cut"):
         run_command("thresholds", *options, folder / "test.parquet", "--coverage", "0.5")
 
 
 def test_guarantee_uses_every_row_with_and_without_groups(folder, tmp_path, capsys):
     pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
-    for source, note in ((folder, "3,000 rows of the 300 groups"), (tmp_path, "treated as independent")):
+    for source, note in ((folder, "3,000 rows .*300 groups"), (tmp_path, "treated as independent")):
         run_command(
             "thresholds", "--map", folder / "map.json", "--predictions", source / "test.parquet", "--coverage", "0.5"
         )
         printed = capsys.readouterr()
-        assert note in printed.err
+        assert re.search(note, printed.err)
         assert json.loads(printed.out)["overall"]["rows"] == 3000
     pl.read_parquet(folder / "validation.parquet").drop("group").write_parquet(tmp_path / "fitted.parquet")
-    with pytest.raises(InputError, match="give the same here"):
+    with pytest.raises(InputError, match=r"fitted\.parquet.*groups by group;"):
         run_command("evaluate", "--map", folder / "map.json", "--predictions", tmp_path / "fitted.parquet")
 
 
@@ -364,7 +366,7 @@ def test_slow_fit_is_announced(calibrator, is_slow, tmp_path, capsys):
         run_command(
             "fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json"
         )
-    assert ("can take some minutes" in capsys.readouterr().err) == is_slow
+    assert bool(re.search(rf"calibrator {calibrator}\. .*minutes", capsys.readouterr().err)) == is_slow
 
 
 CELL_VALUES = st.one_of(

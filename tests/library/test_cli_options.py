@@ -71,9 +71,7 @@ def test_the_program_has_its_commands_and_shows_its_help_without_a_command():
     assert {registered.cls for registered in cli.app.registered_commands} == {CommandWithNames}
     assert cli.app.info.no_args_is_help
     assert cli.app.info.context_settings == {"help_option_names": ["-h", "--help"]}
-    assert cli.app.info.help == (
-        "Find out which decisions of your model can be used automatically and which need review."
-    )
+    assert cli.app.info.help == cli.app.registered_callback.callback.__doc__
     assert not cli.app.pretty_exceptions_enable
 
 

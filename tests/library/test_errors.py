@@ -1,5 +1,7 @@
 """Errors in user input: escapes, extras and invalid values."""
 
+import re
+
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,7 +18,8 @@ def test_unprintable_characters_are_escaped():
 def test_a_missing_package_is_reported_with_its_extra(module):
     with pytest.raises(InputError) as error, needs_extra("report"):
         raise ModuleNotFoundError(name=module)
-    assert str(error.value) == f"the package {module} is not installed; run: pip install 'relmap[report]'"
+    assert f" {module} " in str(error.value)
+    assert str(error.value).endswith(": pip install 'relmap[report]'")
     assert error.value.__suppress_context__
 
 
@@ -47,14 +50,12 @@ def validation_error(content: object) -> ValidationError:
 
 def test_each_validation_error_has_location_reason_and_value():
     error = validation_error({"shares": [0.5, 2.0, "x" * 100], "other": 1})
-    assert describe_validation_errors(error, "params.yaml") == [
-        "shares.1: Input should be less than or equal to 1 (found 2.0)",
-        "shares.2: Input should be a valid number, unable to parse string as a number (found '" + "x" * 79 + ")",
-        "other: unknown name; correct or remove it (found 1)",
-    ]
+    too_large, no_number, unknown = describe_validation_errors(error, "params.yaml")
+    assert re.fullmatch(r"shares\.1: .*less .* 1 \(found 2\.0\)", too_large)
+    assert re.fullmatch(r"shares\.2: .* number \(found 'x{79}\)", no_number)
+    assert re.fullmatch(r"other: unknown name; .* \(found 1\)", unknown)
 
 
 def test_an_error_of_the_whole_value_has_its_name():
     (description,) = describe_validation_errors(validation_error([3]), "params.yaml")
-    assert description.startswith("params.yaml: Input should be a valid dictionary")
-    assert description.endswith("(found [3])")
+    assert re.fullmatch(r"params\.yaml: .*dictionary.* \(found \[3\]\)", description)

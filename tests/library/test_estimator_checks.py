@@ -1,5 +1,7 @@
 """Checks of parameters, numbers and label names, at their limits."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -36,37 +38,31 @@ def test_valid_parameters_are_accepted(name, value):
 @pytest.mark.parametrize(
     ("name", "values", "expected"),
     [
-        (
-            "labels",
-            (["yes"], ["a", "a"], ["a", None], [["a", "b"]], ["a", "b\n"]),
-            "a list of two names or more, each once",
-        ),
-        ("signals", ("length", [3], [["a"]]), "a list of the names of columns"),
-        ("hold_out", (-0.01, 0.91, "0.5", None, np.nan), r"a share in \[0, 0.9\]"),
-        ("seed", (-1, 0.5, "1", None), "a whole number, 0 or more"),
-        ("protocol", ("other", None), "one of own, paper"),
-        ("arrays", ("confidence", 1), "one of .*logits.*"),
+        ("labels", (["yes"], ["a", "a"], ["a", None], [["a", "b"]], ["a", "b\n"]), "list .*two names .*once"),
+        ("signals", ("length", [3], [["a"]]), "list .*names .*columns"),
+        ("hold_out", (-0.01, 0.91, "0.5", None, np.nan), r"\[0, 0\.9\]"),
+        ("seed", (-1, 0.5, "1", None), "whole number, 0 .*"),
+        ("protocol", ("other", None), "own, paper"),
+        ("arrays", ("confidence", 1), "auto, logits, probabilities"),
     ],
 )
 def test_invalid_parameters_are_named_with_the_valid_values(name, values, expected):
     for value in values:
-        with pytest.raises(InputError, match=rf"^{name} is .*; give {expected}$"):
+        with pytest.raises(InputError, match=f"^{name} .*{re.escape(repr(value))}; .*{expected}$"):
             check_settings(VALID | {name: value})
 
 
 def test_a_classifier_needs_probabilities():
-    with pytest.raises(
-        InputError, match=r"^the classifier, dict, has no predict_proba; wrap it in CalibratedClassifierCV$"
-    ):
+    with pytest.raises(InputError, match=r"classifier, dict,.*predict_proba;.*CalibratedClassifierCV$"):
         check_settings(VALID | {"classifier": {}})
 
 
 def test_options_must_be_numbers_or_missing():
     require_numbers({"cut": 0.5, "coverage": None, "cost": np.float64(1)})
-    with pytest.raises(InputError, match=r"^coverage is '0.5'; give a number$"):
+    with pytest.raises(InputError, match=r"^coverage .*'0\.5'; .*number$"):
         require_numbers({"cut": 0.5, "coverage": "0.5"})
     # long values are truncated
-    with pytest.raises(InputError, match=rf"^cut is '{'x' * 79}; give a number$"):
+    with pytest.raises(InputError, match=r"^cut .*'x{79}; .*number$"):
         require_numbers({"cut": "x" * 100})
 
 

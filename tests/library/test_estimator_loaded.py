@@ -74,9 +74,8 @@ def test_classes_are_integers_if_every_name_is_one(names, classes, tmp_path):
 
 
 def test_an_unknown_kind_of_arrays_is_rejected(tmp_path):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"^arrays.*'scores';.*auto, logits, probabilities$"):
         load(maps.make_map(), tmp_path, arrays="scores")
-    assert str(error.value) == "arrays is 'scores'; give one of auto, logits, probabilities"
 
 
 def test_arrays_are_read_as_logits_or_probabilities(tmp_path):
@@ -132,11 +131,8 @@ def test_cuts_are_given_as_result_numbers_path_or_text(tmp_path):
     for cuts in (found, found.to_dict(), path, str(path)):
         routed = pl.DataFrame(loaded.apply(LOGITS, cuts=cuts))
         assert (routed["route"] == "automatic").to_list() == (reliability >= 0.625).tolist()
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"^cuts .*0\.5; .*`thresholds`.* cut "):
         loaded.apply(LOGITS, cuts=0.5)
-    assert str(error.value) == (
-        "cuts is 0.5; give the result of `thresholds` or the path of its file; use cut for a number"
-    )
 
 
 def test_groups_are_given_as_values_or_as_the_name_of_a_column(tmp_path):
@@ -151,16 +147,14 @@ def test_groups_are_given_as_values_or_as_the_name_of_a_column(tmp_path):
 @pytest.mark.parametrize("name", ["target_accuracy", "confidence_level", "cut", "cost_error", "cost_review"])
 def test_numbers_given_as_text_are_rejected(name, tmp_path):
     loaded = load(maps.make_map("mrp", names=None), tmp_path)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"^{name} .*'0\.5'; .*number$"):
         loaded.thresholds(LOGITS, LABEL, **{name: "0.5"})
-    assert str(error.value) == f"{name} is '0.5'; give a number"
 
 
 def test_a_loaded_map_has_no_rows_to_plot_and_an_unfitted_one_cannot_score(tmp_path):
     loaded = load(maps.make_map("mrp"), tmp_path)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"loaded.*rows;.*plot\(X, y\)$"):
         loaded.plot()
-    assert str(error.value) == "this map was loaded and has no rows; give labelled predictions: plot(X, y)"
     for method in (ReliabilityMap().reliability, ReliabilityMap().predict, ReliabilityMap().apply):
         with pytest.raises(NotFittedError):
             method(LOGITS)
@@ -168,7 +162,7 @@ def test_a_loaded_map_has_no_rows_to_plot_and_an_unfitted_one_cannot_score(tmp_p
 
 def test_a_frame_without_columns_of_the_labels_is_rejected_by_its_columns(tmp_path):
     loaded = load(maps.make_map("mrp"), tmp_path)
-    with pytest.raises(InputError, match=r"^X has the columns a, b, c; it needs logits or probabilities"):
+    with pytest.raises(InputError, match=r"^X.*columns.*a, b, c;.*logits.*probabilities"):
         loaded.reliability(pl.DataFrame({"a": [0.2, 0.3], "b": [0.1, 0.5], "c": [0.7, 0.2]}))
 
 
@@ -190,7 +184,7 @@ def fitted_on_frame() -> ReliabilityMap:
 def test_a_map_fitted_on_a_frame_does_not_know_what_arrays_contain(fitted_on_frame):
     assert not hasattr(fitted_on_frame, "n_features_in_")
     np.testing.assert_array_equal(fitted_on_frame.predict(np.array([-1.5, 1.5])), [0, 1])
-    with pytest.raises(InputError, match="X may contain logits or probabilities"):
+    with pytest.raises(InputError, match=r"^X.*logits or probabilities,.*arrays='logits'"):
         fitted_on_frame.reliability(np.array([0.25, 0.75]))
 
 
@@ -234,7 +228,7 @@ def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_pa
     fitted_on_frame.save(tmp_path / "map.json")
     assert not recwarn
     with_classifier = copy(fitted_on_frame).set_params(classifier=LogisticRegression())
-    with pytest.warns(UserWarning, match="the map is saved without its classifier; save the classifier too") as caught:
+    with pytest.warns(UserWarning, match="without its classifier") as caught:
         with_classifier.save(tmp_path / "map.json")
     assert caught[0].filename == __file__
 

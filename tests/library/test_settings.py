@@ -1,7 +1,5 @@
 """Settings of the library, at their limits."""
 
-import re
-
 import pytest
 from pydantic import ValidationError
 
@@ -70,9 +68,9 @@ def test_shares_of_the_protocol_sum_to_1():
     content = DEFAULTS.protocol.model_dump()
     assert ProtocolParams.model_validate(content | {"parts": (0.5, 0.25, 0.25 + 9e-10)})
     for parts in ((0.5, 0.25, 0.25 + 2e-9), (0.5, 0.25, 0.25 - 2e-9)):
-        with pytest.raises(ValidationError, match="the parts sum to 1, not to 1"):
+        with pytest.raises(ValidationError, match=r"parts sum to 1, .*1"):
             ProtocolParams.model_validate(content | {"parts": parts})
-    with pytest.raises(ValidationError, match=re.escape("the parts sum to 0.9, not to 1")):
+    with pytest.raises(ValidationError, match=r"parts sum to 0\.9, .*1"):
         ProtocolParams.model_validate(content | {"parts": (0.5, 0.25, 0.15)})
 
 

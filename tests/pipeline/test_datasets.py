@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -155,36 +156,36 @@ def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(siz
     assert sample.select("pair", "group", "label", pl.col("features").arr.to_list()).rows() == expected
 
 
-WRONG_DOCUMENTS = {  # labels and features of the documents of two queries, message after the path
+WRONG_DOCUMENTS = {  # labels and features of the documents of two queries, pattern of the message after the path
     "fewer features than labels": (
         [[0, 1], [1, 1]],
         [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
-        "row 1, column 'features': found 1; there must be as many as labels",
+        "row 1, .*'features': .* 1; .* labels$",
     ),
     "another width": (
         [[0], [1, 1]],
         [[[1.0, 2.0]], [[3.0], [5.0, 6.0]]],
-        "row 2, column 'features': found 1; there must be 2",
+        "row 2, .*'features': .* 1; .* 2$",
     ),
     "no features": (
         [[0], [1, 1]],
         [[[1.0, 2.0]], [[3.0, 4.0], None]],
-        "row 2, column 'features': found None; there must be 2",
+        "row 2, .*'features': .* None; .* 2$",
     ),
     "a label too high": (
         [[0], [1, 2]],
         [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
-        "row 2, column 'labels': found 2; it must be one of no, yes",
+        "row 2, .*'labels': .* 2; .* no, yes$",
     ),
     "no label": (
         [[0], [None, 1]],
         [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
-        "row 2, column 'labels': found None; it must be one of no, yes",
+        "row 2, .*'labels': .* None; .* no, yes$",
     ),
     "a negative label": (
         [[-1], [0, 1]],
         [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
-        "row 1, column 'labels': found -1; it must be one of no, yes",
+        "row 1, .*'labels': .* -1; .* no, yes$",
     ),
 }
 
@@ -193,9 +194,8 @@ WRONG_DOCUMENTS = {  # labels and features of the documents of two queries, mess
 def test_a_wrong_document_is_reported_with_its_query(labels, features, message):
     columns = {"query": ["a", "b"], "labels": labels, "features": features}
     rows = RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^raw/x/train, {message}"):
         draw_documents(rows, ("no", "yes"), 2, 9, seed=0)
-    assert str(error.value) == f"raw/x/train, {message}"
 
 
 def test_a_query_without_documents_is_omitted():
@@ -302,12 +302,12 @@ repeated = change_frame(lambda frame: pl.concat([frame, frame[:1]]))
 graded = change_frame(lambda frame: frame.with_columns(pl.col("labels").list.eval(pl.element() + 5)))
 shorter = change_frame(lambda frame: frame.with_columns(pl.col("features").list.eval(pl.element().list.head(135))))
 WRONG_FILES = {  # data set, file, change, expected message
-    "a missing column": ("wands", "data/train", no_query, ": split train cannot be read: .*cast"),
+    "a missing column": ("wands", "data/train", no_query, ": split train .*cast"),
     "a label too many": (
         "wands",
         "data/test",
         set_second_row("label", 3),
-        f"/test, row 2, column 'label': found 3; .* {NAMES}",
+        f"/test, row 2, .*'label': .* 3; .* {NAMES}",
     ),
     "a score of two": (
         "alloprof_rerank",
@@ -317,9 +317,9 @@ WRONG_FILES = {  # data set, file, change, expected message
     ),
     "an id twice": ("esci_rerank_us", "us-queries/test", repeated, "/us-queries/test, row 1, column '_id'"),
     "a grade of five": ("mslr_web10k", "data/train", graded, r"/train, row \d+, .*'labels': found 5 .*; .* 0, 1, 2"),
-    "a feature too few": ("mslr_web10k", "data/train", shorter, "/train, row .*'features': found 135 .* must be 136"),
-    "a cut file": ("scidocs", "data/test", truncate, ".*test-00000-of-00001.parquet is not a complete parquet file"),
-    "no such split": ("scidocs", "data/test", Path.unlink, ": split test cannot be read"),
+    "a feature too few": ("mslr_web10k", "data/train", shorter, "/train, row .*'features': .* 135 .* 136"),
+    "a cut file": ("scidocs", "data/test", truncate, ".*test-00000-of-00001.parquet .*complete parquet"),
+    "no such split": ("scidocs", "data/test", Path.unlink, ": split test .*read"),
 }
 
 
@@ -544,17 +544,17 @@ def make_pairs(*rows: tuple[str, str]) -> LabelledPairs:
 
 
 @pytest.mark.parametrize(
-    ("after", "message"),
+    ("after", "pattern"),
     [
-        ([("p9", "b"), ("p8", "a"), ("p7", "a")], "the files differ, but the rows read from them do not"),
+        ([("p9", "b"), ("p8", "a"), ("p7", "a")], r"\D*files differ\D*"),
         ([("p1", "a"), ("p2", "b"), ("p3", "c")], "1 of 3 rows differ"),
-        ([("p1", "a"), ("p2", "a")], "0 of 2 rows are new, and 1 earlier rows were removed"),
-        ([("p1", text) for text in "aabcd"], "2 of 5 rows are new, and 0 earlier rows were removed"),
+        ([("p1", "a"), ("p2", "a")], "0 of 2 .*new, .* 1 .*removed"),
+        ([("p1", text) for text in "aabcd"], "2 of 5 .*new, .* 0 .*removed"),
     ],
 )
-def test_changed_rows_are_counted_without_regard_to_order_and_identifiers(after, message):
+def test_changed_rows_are_counted_without_regard_to_order_and_identifiers(after, pattern):
     before = make_pairs(("p1", "a"), ("p2", "a"), ("p3", "b"))
-    assert describe_differences(before, make_pairs(*after)) == message
+    assert re.fullmatch(pattern, describe_differences(before, make_pairs(*after)))
 
 
 def test_the_library_of_the_hub_is_silent_and_reports_no_downloads(monkeypatch):
@@ -575,7 +575,7 @@ def test_a_full_disk_is_explained_with_the_temporary_folder(code):
         assert explained is error
     else:
         assert explained.errno == code
-        assert f"{os.strerror(code)} in the folder for temporary files, which TMPDIR sets" in str(explained)
+        assert re.match(rf"{re.escape(os.strerror(code))} .*\bTMPDIR\b", explained.strerror)
         assert explained.filename == tempfile.gettempdir()
 
 
@@ -587,11 +587,11 @@ def test_texts_by_id_are_stripped_with_the_title_on_a_line_of_its_own():
     assert texts == ["of a", "of b", "of c", "", ""]
 
 
-@pytest.mark.parametrize(("n_wrong", "others"), [(1, ""), (2, " (and 1 more rows)"), (3, " (and 2 more rows)")])
+@pytest.mark.parametrize(("n_wrong", "others"), [(1, ""), (2, r" \(and 1 .*\)"), (3, r" \(and 2 .*\)")])
 def test_the_first_wrong_row_is_named_and_the_others_are_counted(n_wrong, others):
     frame = pl.DataFrame({ROW_NUMBER: [4, 7, 9, 12], "x": [5, 6, 7, 8]})
     with pytest.raises(InputError) as error:
         forbid_rows(frame, pl.col("x") > 8 - n_wrong, Path("a.csv"), "x", "write less", name_in_file="y")
     row, value = {1: (12, 8), 2: (9, 7), 3: (7, 6)}[n_wrong]
-    assert str(error.value) == f"a.csv, row {row}, column 'y': found {value}{others}; write less"
+    assert re.fullmatch(rf"a\.csv, row {row}, .*'y': .* {value}{others}; write less", str(error.value))
     forbid_rows(frame, pl.col("x") > 8, Path("a.csv"), "x", "write less")

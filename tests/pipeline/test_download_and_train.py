@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 import runpy
 import shutil
 from itertools import combinations
@@ -174,11 +175,9 @@ def test_unchanged_files_are_not_downloaded_and_damaged_ones_are_restored(hub, c
 def test_moved_revision_must_be_chosen(hub):
     download_and_verify()
     hub.commit = SECOND_REVISION
-    with pytest.raises(
-        InputError,
-        match=f"scidocs: .* has moved to revision {SECOND_REVISION}.* holds {FIRST_REVISION}; set .*revision",
-    ):
+    with pytest.raises(InputError) as error:
         download.main("scidocs")
+    assert re.match(f"scidocs: .*moved .*{SECOND_REVISION}, .*{FIRST_REVISION}; set .*`revision`", str(error.value))
     for revision in (FIRST_REVISION, SECOND_REVISION):
         declare_data_set(**SCIDOCS | {"revision": revision})
         assert download_and_verify()["revision"] == revision
@@ -196,12 +195,13 @@ def test_offline_download_uses_the_cache_and_keeps_existing_files(hub, monkeypat
 
 def test_downloaded_file_must_have_the_published_hash(hub, repository, capsys):
     hub.hashes = {TABLE: "0" * 64}
-    with pytest.raises(InputError, match=f"scidocs: the SHA-256 of {TABLE} differs .*; delete .* and download again"):
+    with pytest.raises(InputError) as error:
         download.main("scidocs")
+    assert re.match(f"scidocs: .*SHA-256 .*{TABLE} differs .*; delete .*download", str(error.value))
     assert not raw_folder("scidocs").exists()
     hub.hashes = {TABLE: hashlib.sha256((repository / TABLE).read_bytes()).hexdigest()}
     assert download_and_verify()["verified"] == [TABLE]
-    assert "scidocs: not verified, since the hub publishes no hash: README.md\n" in capsys.readouterr().out
+    assert re.search(r"scidocs: not verified, .*: README\.md\n", capsys.readouterr().out)
 
 
 def test_mirror_has_the_layout_of_the_repository(hub, repository, tmp_path, monkeypatch):
@@ -213,16 +213,16 @@ def test_mirror_has_the_layout_of_the_repository(hub, repository, tmp_path, monk
     assert hub.requests == []
 
     monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is not a folder"):
+    with pytest.raises(InputError, match=r"scidocs: DATA_MIRROR .*nowhere/scidocs "):
         download.main("scidocs")
 
 
 HUB_FAILURES = {  # attribute of `Hub`, or "offline" for the offline mode -> its value, message
-    "exists": (False, "does not exist, or is private"),
-    "is_gated": (True, "is gated: accept its terms there, then run `hf auth login` or set HF_TOKEN"),
-    "folder": (ROOT / "tasks/datasets", f"has no table of {REPOSITORY_NAME} .* scripts are never run"),
-    "is_reachable": (False, "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1"),
-    "offline": (True, "is not complete in the cache of huggingface_hub, .*HF_HUB_OFFLINE"),
+    "exists": (False, "not exist, .*private"),
+    "is_gated": (True, "gated: .*`hf auth login` .*HF_TOKEN"),
+    "folder": (ROOT / "tasks/datasets", f"no table .*{REPOSITORY_NAME} .*scripts"),
+    "is_reachable": (False, "not be reached .*DATA_MIRROR, .*HF_HUB_OFFLINE=1"),
+    "offline": (True, "not complete .*huggingface_hub, .*HF_HUB_OFFLINE"),
 }
 
 
@@ -276,23 +276,22 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
     last_rows_removed = frame.head(890)  # with the original titles
     reordered = last_rows_removed.reverse().with_columns(unused_column=1)
     for version, message in (
-        (first_titles_changed, "10 of 900 rows differ"),
-        (last_rows_removed, "10 of 890 rows are new, and 20 earlier rows were removed"),
-        (reordered, "the files differ, but the rows read from them do not"),
+        (first_titles_changed, "10 of 900 rows differ$"),
+        (last_rows_removed, "10 of 890 rows .*new, .* 20 .*removed$"),
+        (reordered, "files differ, .*rows .*not$"),
     ):
         version.write_csv("mine.csv")
-        assert message in str(download.main("mine"))
+        assert re.search(message, str(download.main("mine")))
 
     frame.drop("grade").write_csv("mine.csv")
-    with pytest.raises(
-        InputError, match=r"^mine: mine\.csv has no column 'grade'; it has query, title, split; correct the options"
-    ):
+    with pytest.raises(InputError) as error:
         download.main("mine")
+    assert re.match(r"mine: mine\.csv .*'grade';[^,]* query, title, split; .*options", str(error.value))
 
     Path("mine.csv").unlink()
     for invalid_entry, message in (
-        (entry, "mine.csv does not exist.* has .*params.yaml"),
-        (entry | {"reader": "csv"}, "unknown reader 'csv'; .* files"),
+        (entry, r"mine\.csv .*not exist.* has .*params\.yaml"),
+        (entry | {"reader": "csv"}, "reader 'csv'; .* files"),
     ):
         declare_data_set("mine", **invalid_entry)
         with pytest.raises(InputError, match=message):
@@ -322,7 +321,7 @@ def test_training_is_reproducible_and_decides_by_argmax():
 
 @pytest.mark.parametrize("missing", SPLITS)
 def test_empty_split_is_named_and_nothing_is_written(missing):
-    with pytest.raises(InputError, match=f"the split {missing} has no pair"):
+    with pytest.raises(InputError, match=f"split {missing} .*no "):
         download_and_train("mine", write_pairs_with_splits(*(split for split in SPLITS if split != missing)))
     assert not base_folder("mine").exists()
 
@@ -376,7 +375,7 @@ def test_saved_logits_replace_training():
     facts = read_json(folder / "base.json")
     assert (facts["predictor"], facts["class_weight"], facts["split_by"]) == ("saved logits", "none", "row")
     assert facts["rows"] == {"validation": 40, "test": 40}
-    with pytest.raises(InputError, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
+    with pytest.raises(InputError, match=r"mine\.npz .*3 logits .* 2 labels"):
         download_and_train("mine", entry | {"options": {"labels": ["a", "b"]}})
 
 
@@ -512,10 +511,12 @@ def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):
         "groups": {"train": 2, "test": 1},
         "class_counts": {"train": [1, 0, 3], "test": [1, 0, 0]},
     }
-    assert caplog.messages == [
-        "wands, train: 4 rows, 2 groups, class shares 0.2500, 0.0000, 0.7500",
-        "wands, test: 1 rows, 1 groups, class shares 1.0000, 0.0000, 0.0000",
+    expected = [  # place, counts of rows and groups, and shares of the labels
+        ("wands, train", "4 rows, 2 groups", "0.2500, 0.0000, 0.7500"),
+        ("wands, test", "1 rows, 1 groups", "1.0000, 0.0000, 0.0000"),
     ]
+    for message, (place, n_units, shares) in zip(caplog.messages, expected, strict=True):
+        assert re.fullmatch(rf"{place}: {n_units}, [a-z ]* {re.escape(shares)}", message)
 
 
 @pytest.mark.parametrize(

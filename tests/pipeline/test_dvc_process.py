@@ -1,6 +1,7 @@
 """DVC's processes end with their children, their output is understood, and their incomplete files are repaired."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_the_lock_of_a_killed_refresh_is_held_until_its_dvc_has_ended(tmp_path):
         os.kill(pid, signal.SIGKILL)
     reports = []
     with hold_lock("refresh", report=reports.append):
-        assert all(f"process {refresh.pid} has been running it since" in line for line in reports)
+        assert all(f"waiting: process {refresh.pid} " in line for line in reports)
 
 
 PRINTED = """Stage 'download@wands' didn't change, skipping
@@ -128,24 +129,27 @@ def test_outcomes_and_the_reason_of_a_failure_are_read_from_the_output():
     assert find_failure(lines) == ("reliability@wands", "gate `x` is closed\n  row 1")
 
 
+DVC_FAILED = "failed to reproduce 'report': exited with -9"
+
+
 @pytest.mark.parametrize(
     ("lines", "stage", "reason"),
     [
         (["ERROR: '/data' is busy"], None, "'/data' is busy"),
         (["Running stage 'report':", "ERROR: No space left on device"], "report", "No space left on device"),
         (["Running stage 'report':", "report: a", "again", "report: b"], "report", "b"),
-        (["Running stage 'report':", "> report"], "report", "its process ended without a message"),
+        (["Running stage 'report':", "> report"], "report", "its process ended"),
         (
-            ["Running stage 'report':", "ERROR: failed to reproduce 'report': exited with -9"],
+            ["Running stage 'report':", f"ERROR: {DVC_FAILED}"],
             "report",
-            "its process ended without a message (failed to reproduce 'report': exited with -9)",
+            rf"its process ended .*\({DVC_FAILED}\)",
         ),
     ],
 )
 def test_a_failure_without_a_message_of_the_stage_has_the_error_of_dvc(lines, stage, reason):
     found, text = find_failure(lines)
     assert found == stage
-    assert text.startswith(reason)
+    assert re.match(reason, text)
 
 
 @pytest.fixture
@@ -164,7 +168,10 @@ def project():
 
 @pytest.mark.usefixtures("project")
 def test_the_installed_dvc_prints_what_is_understood():
-    assert dvc_process.read_status() == {"good": "it is not in dvc.lock", "bad": "out deleted"}
+    reasons = dvc_process.read_status()
+    assert reasons.keys() == {"good", "bad"}
+    assert reasons["good"].endswith(" dvc.lock")
+    assert reasons["bad"] == "out deleted"
     for outcome in ("ran", "up to date"):
         with hold_lock("refresh") as lock:
             process = dvc_process.start_repro([], {}, lock)
@@ -176,7 +183,7 @@ def test_the_installed_dvc_prints_what_is_understood():
     assert shown[:3] == ["Running stage 'bad':", "> echo 'bad: no luck'; exit 3", "bad: no luck"]
     Path("in").write_text("2")
     Path("params.yaml").write_text("size: 2\n")
-    assert dvc_process.read_status()["good"] == "in modified, size modified"
+    assert dvc_process.read_status()["good"].split(", ") == ["in modified", "size modified"]
     Path("out").unlink()
     Path("in").write_text("1")
     Path("params.yaml").write_text("size: 1\n")
@@ -187,7 +194,7 @@ def test_the_installed_dvc_prints_what_is_understood():
 
 def test_many_changes_are_counted():
     changes = [{"changed deps": dict.fromkeys("abcdefgh", "modified")}, "changed command"]
-    assert dvc_process.describe_changes(changes).endswith(", e modified, and 4 more")
+    assert dvc_process.describe_changes(changes).split(", ")[-2:] == ["e modified", "and 4 more"]
 
 
 def test_complete_and_missing_files_are_left_unchanged(capsys):

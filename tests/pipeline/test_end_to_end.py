@@ -118,12 +118,13 @@ def test_network_guard_detects_calls_to_other_hosts(tmp_path):
 
 
 def test_refresh_summary_lists_reasons_sources_and_report(first_run, project):
-    expected = ("wands (simulated)", str(project / "data/report"), "ran: it is not in dvc.lock")
-    assert all(text in first_run.replace("\n", "") for text in expected), first_run
+    in_one_line = first_run.replace("\n", "")
+    assert all(text in in_one_line for text in ("wands (simulated)", str(project / "data/report"))), first_run
+    assert re.search(r"\bran: [^:]*dvc\.lock", in_one_line), first_run
     assert not re.search("git add|dvc push|skipping|lock file", first_run)
     seconds = read_json(project / "data/.state/durations/reliability@wands.json")
     assert all(seconds["kinds"][kind] > 0 for kind in KINDS if kind != "train")
-    assert "reliability@wands" in first_run.partition("Seconds of each stage")[2]
+    assert "reliability@wands" in first_run.partition("Seconds of")[2]
 
 
 def test_main_table_has_every_data_set_and_mrp_lowers_the_log_loss(project):
@@ -176,7 +177,7 @@ def test_refresh_logs_each_stage_with_reason_and_output(project):
     assert shown == {"wands", "mine", "report"}
 
     log = [message for (message,) in query_database(project, f"select message from log where {in_refresh}")]
-    assert "train@wands is not up to date: it is not in dvc.lock" in log
+    assert any(re.search(r"^train@wands .*dvc\.lock$", message) for message in log)
     assert "> python -m tasks.train wands" in log
 
 
@@ -197,7 +198,7 @@ def test_own_csv_reaches_the_report(project):
     assert OWN_PAIRS_DATASET["path"] == "mine.csv"
 
     page = (project / "data/report/index.html").read_text()
-    assert re.search(r"On [01] of 1 own data sets? \(files\)", page.partition('id="figure')[0])
+    assert re.search(r"On [01] of 1 own [^(]*\(files\)", page.partition('id="figure')[0])
 
     expected = ("wands (simulated)", "Simulated data.", "mine-risk_coverage", "wands-curves")
     assert all(text in page for text in expected)
@@ -236,7 +237,7 @@ def test_only_a_corrupted_fit_is_repeated_and_exploration_is_separate(project):
         f"from flows import report\nfrom flows.reliability import main\n{commands}; report.main(['mine'])",
     )
 
-    assert re.search(r"^wands \(simulated\): Better than the confidence", printed, re.MULTILINE)
+    assert re.search(r"^wands \(simulated\): Better ", printed, re.MULTILINE)
     assert set(pl.read_csv(project / "data/explored/report-mine/main.csv")["dataset"]) == {"mine"}
     assert (project / "data/report/index.html").read_bytes() == report
     assert read_json(project / "data/metrics/mine.json").keys() >= {"accuracy", "nll_correct_delta"}
@@ -304,8 +305,8 @@ def test_a_store_that_cannot_be_written_is_used_and_failed_writes_are_reported(p
     printed = run_module(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=RUN_WITH_TWO_STORES, **variables)
     store.chmod(0o755)
 
-    assert re.search(rf"1 of \d+ calibrator fits could not be stored in {store}", printed)
-    assert re.search(rf"(\d+) of \1 calibrator fits could not be stored in {file}", printed)
+    assert re.search(rf"\b1 of \d+ calibrator fits .* {store}\b", printed)
+    assert re.search(rf"\b(\d+) of \1 calibrator fits .* {file}\b", printed)
 
 
 def test_up_to_date_project_runs_nothing_and_push_excludes_raw_files(project, tmp_path):
@@ -366,12 +367,12 @@ def test_changed_raw_file_reruns_only_its_data_set_and_the_report(project, map_f
     printed = run_module(project, "flows.refresh")
 
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
-    assert "download@mine ran: mine.csv modified\n" in printed
+    assert re.search(r"^download@mine ran: mine\.csv modified$", printed, re.MULTILINE)
     assert re.search(r"^mine: \d+ of 900 rows differ$", printed, re.MULTILINE)
-    assert "3 of 7 stages were up to date" in printed
+    assert re.search(r"^3 of 7 stages ", printed, re.MULTILINE)
     assert re.search(r"^  mine\.nll_correct: \S+ → \S+$", printed, re.MULTILINE)
-    assert "my_map: No change of the accuracy" in printed
-    assert read_artifacts(project)["map-my-map"].startswith("No change of the accuracy")
+    assert "my_map: No change" in printed
+    assert read_artifacts(project)["map-my-map"].startswith("No change ")
 
 
 def test_failed_data_set_is_marked_and_the_others_finish(project):
@@ -380,16 +381,17 @@ def test_failed_data_set_is_marked_and_the_others_finish(project):
     test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
     watch_map(project, "drifted.parquet")
     printed = run_module(project, "flows.refresh", status=1)
-    expected = ("refresh: the refresh failed:", "the report marks the missing data sets", "mine (failed)")
+    expected = ("refresh failed:", "missing data sets", "mine (failed)")
 
-    assert all(text in printed for text in (*expected, "my_map: The map no longer holds for")), printed
+    assert all(text in printed for text in expected), printed
+    assert re.search(r"\bmy_map: .*no longer holds", printed), printed
     assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
     assert printed.count("Running stage 'download@mine'") == 1  # the same bytes would go in again
-    assert read_artifacts(project)["map-my-map"].startswith("The map no longer holds")
+    assert "no longer holds" in read_artifacts(project)["map-my-map"]
     assert "Traceback" not in printed
 
     table = pl.read_csv(project / "data/report/main.csv")
     assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
 
     page = (project / "data/report/index.html").read_text()
-    assert re.search(r"This data set did not finish.</strong> download@mine: .*superb", page)
+    assert re.search(r"</strong> download@mine: .*superb", page)

@@ -66,10 +66,16 @@ CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "cli
 @pytest.mark.parametrize(
     ("dask", "reason"),
     [
-        ({"address": "tcp://10.0.0.5:8786"}, "not encrypted.*tls:// with certificates.*allow_unencrypted: true"),
-        ({"address": "tcp://10.0.0.5:8786", "tls": CERTIFICATES, "allow_unencrypted": True}, "give both or neither"),
-        ({"address": "tls://10.0.0.5:8786"}, "give both or neither"),
-        ({"address": None, "tls": CERTIFICATES}, "give both or neither"),
+        (
+            {"address": "tcp://10.0.0.5:8786"},
+            r"tcp://10\.0\.0\.5:8786 .*tls://.*dask\.tls.*dask\.allow_unencrypted: true",
+        ),
+        (
+            {"address": "tcp://10.0.0.5:8786", "tls": CERTIFICATES, "allow_unencrypted": True},
+            r"tls://.*dask\.tls.*\bboth",
+        ),
+        ({"address": "tls://10.0.0.5:8786"}, r"tls://.*dask\.tls.*\bboth"),
+        ({"address": None, "tls": CERTIFICATES}, r"tls://.*dask\.tls.*\bboth"),
     ],
 )
 def test_a_scheduler_without_authentication_is_rejected(dask, reason):
@@ -85,7 +91,7 @@ def test_an_unencrypted_scheduler_is_accepted_if_allowed():
 def test_a_missing_certificate_file_is_named():
     pytest.importorskip("distributed")
     dask = {"address": "tls://10.0.0.5:8786", "workers": 2, "tls": CERTIFICATES}
-    with pytest.raises(InputError, match=r"dask\.tls\.ca_file in params\.yaml is ca\.pem, and there is no such file"):
+    with pytest.raises(InputError, match=r"dask\.tls\.ca_file .*params\.yaml .*ca\.pem"):
         engine.scheduler_security(with_engine(engine="dask", dask=dask).dask)
 
 
@@ -112,9 +118,10 @@ def test_every_task_can_be_sent_to_another_process():
 
 
 def test_a_failed_task_is_reported_with_its_description_and_run():
-    assert task_result(finished_future([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
-    with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
-        task_result(finished_future(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
+    task = "wands, fits, ts, seed 2"
+    assert task_result(finished_future([1, 2]), task) == [1, 2]
+    with pytest.raises(RunFailed, match=rf"^{task}, .*ZeroDivisionError: zero .*1234\)$"):
+        task_result(finished_future(ZeroDivisionError("zero")), task)
     for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), InputError("row 3 is bad")):
         with pytest.raises(type(own)) as raised:
             task_result(finished_future(own), "wands, projected, seed 2")

@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -112,19 +113,19 @@ NULLS = (None,)
 NO_FEATURES = ([0, NAN, 0, 0], [0, float("inf"), 0, 0], [0, None, 0, 0], None)
 BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the message
     "a pair twice": ({"pair": ["p8"]}, ["pair p8", "occurs only once", "2 of 2400 rows"]),
-    "nothing known": (dict.fromkeys(KNOWN, NULLS), [f"is never null (column {name})" for name in KNOWN]),
+    "nothing known": (dict.fromkeys(KNOWN, NULLS), [f"never null (column {name})" for name in KNOWN]),
     "unknown label": ({"label": [3]}, ["pair p7: label = 3", "0, 1, 2"]),
     "unknown split": ({"split": ["dev"]}, ["pair p7: split = dev"]),
     "null and blank text": ({"text": (None, " \t")}, ["p7: text_length = None", "p8: text_length = 0"]),
-    "features": ({"features": NO_FEATURES}, ["4 of 2400 rows, such as pair p7: features_finite"]),
-    "empty split": (lambda f: f.filter(pl.col("split") != "validation"), ["0 in validation", "no split is empty"]),
+    "features": ({"features": NO_FEATURES}, ["pair p7: features_finite", "4 of 2400 rows"]),
+    "empty split": (lambda f: f.filter(pl.col("split") != "validation"), ["0 in validation: rows_of_split = 0"]),
     "class missing": (lambda f: f.filter(pl.format("{}{}", "split", "label") != "test2"), ["2 in test: rows = 0"]),
     "group straddles": ({"split": ["test", "train"]}, ["group q1", "splits = ", " and ", "in one split"]),
     "labels recoded": (
         with_recoded_test_labels,
         ["0 in test: share = ", "lowest_share = ", "2 in test: highest_share"],
     ),
-    "no rows": (pl.DataFrame.clear, ["at least one row", "found: 0"]),
+    "no rows": (pl.DataFrame.clear, ["one row", "found: 0"]),
 }
 
 
@@ -134,7 +135,7 @@ def test_invalid_pairs_fail(broken, words):
     message = str(
         gate_error(gate_pairs, replace_values(frame, **broken) if isinstance(broken, dict) else broken(frame))
     )
-    assert all(word in message for word in ["failed for dataset wands", "params.yaml", *words]), message
+    assert all(word in message for word in ["dataset wands", "params.yaml", *words]), message
 
 
 def test_fixed_splits_may_have_other_class_shares_and_do_not_affect_drawn_splits():
@@ -272,7 +273,7 @@ BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the messag
 @pytest.mark.parametrize(("arrays", "words"), BROKEN_ROWS.values(), ids=BROKEN_ROWS)
 def test_a_changed_row_fails(arrays, words):
     failed = gate_error(gate_unchanged, **arrays)
-    expected = ["`unchanged rows` failed for dataset wands, seed 2", "row 9 of ts: ", "Do not use any result", *words]
+    expected = ["`unchanged rows`", "dataset wands, seed 2", "row 9 of ts: ", "Do not use", *words]
     assert all(word in str(failed) for word in expected), str(failed)
     places = {(row["dataset"], row["seed"], row["calibrator"]) for row in list_failed_expectations([failed.record])}
     assert places == {("wands", 2, "ts")}
@@ -282,8 +283,8 @@ def test_the_worst_row_is_named_first():
     run, _ = checked_run()
     run.after.log_probabilities[:50, 0] += 1e-12
     run.after.log_probabilities[37, 2] -= 0.5
-    with pytest.raises(GateFailed, match=r"found: 50 of 400 rows, such as row 37 of ts: largest_difference = 0.5"):
-        gate_unchanged(run)
+    message = str(gate_error(gate_unchanged, run))
+    assert re.search(r" 50 of 400 [a-z, ]* row 37 of ts: largest_difference = 0\.5", message), message
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ece"])
@@ -317,7 +318,7 @@ def test_a_run_with_invalid_measurements_fails(changes):
         )
     )
     measurements = {"violations": "mrp: label 2 falls", **changes}
-    assert all(f"calibrator ts: {name} = {value}" in message for name, value in measurements.items()), message
+    assert all(f" ts: {name} = {value}" in message for name, value in measurements.items()), message
 
 
 def test_a_comparison_that_cannot_fail_is_an_error():
@@ -329,7 +330,7 @@ def test_a_comparison_that_cannot_fail_is_an_error():
         gate_unchanged(log_probabilities=np.zeros((400, 1)))
     with pytest.raises(pl.exceptions.ShapeError, match="reliability"):
         gate_unchanged(reliability_logits={"mrp": np.zeros(1)})
-    with pytest.raises(ValueError, match="no calibrator to check"):
+    with pytest.raises(ValueError, match="no calibrator"):
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates={})
 
 
@@ -341,15 +342,15 @@ def gate_contract(labels: list[int], pairs: str = "abc") -> dict:
 def test_released_files_pass_only_with_the_declared_contents():
     record = gate_contract([0, 1, 2])
     assert record["success"]
-    description = "the released files contain what is declared"
-    assert ("declared, found", description, "declared = found") in describe_expectations(record, "contract")
+    assert ("declared, found", "declared = found") in describe_expectations(record, "contract")
     for labels, pairs, violation in (
-        ([0, 2, 2], "abc", "labels that occur: declared = 3, found = 2"),
-        ([0, 1, 3], "abc", "rows with another label: declared = 0, found = 1"),
+        ([0, 2, 2], "abc", "occur: declared = 3, found = 2"),
+        ([0, 1, 3], "abc", "another label: declared = 0, found = 1"),
         ([0, 1, 2], "aba", "distinct pairs: declared = 3, found = 2"),
     ):
         message = str(gate_error(gate_contract, labels, pairs))
-        assert "`contract` failed for dataset wands" in message
+        assert "`contract`" in message
+        assert "dataset wands" in message
         assert violation in message
 
 
@@ -365,16 +366,15 @@ def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
-    [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
+    ("values", "found"),
+    [([0, 5], r"1 of 2 [a-z, ]*row 1: a = 5"), (["a"], ".*not be evaluated: ")],
 )
-def test_an_error_names_the_violation_and_can_be_pickled(values, words):
+def test_an_error_names_the_violation_and_can_be_pickled(values, found):
     expected = [make_expectation("between", "a", min_value=0, max_value=1)]  # without a description
     failed = gate_error(run_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
     restored = pickle.loads(pickle.dumps(failed))
     assert (str(restored), restored.record) == (str(failed), failed.record)
-    assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
-    assert words in str(failed)
+    assert re.search(rf"seed 2\n- .*to be between \(column a\); found: {found}", str(failed))
 
 
 def test_gates_in_several_threads_do_not_affect_each_other():
@@ -496,29 +496,25 @@ def test_only_the_first_check_imports_great_expectations():
     assert {name.split(".")[0] for name in completed.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
 
 
-def describe_expectations(record: dict[str, Any], name: str) -> list[tuple[str, str, str]]:
-    """Return columns, description and allowed values of each expectation of a check, sorted."""
+def describe_expectations(record: dict[str, Any], name: str) -> list[tuple[str, str]]:
+    """Return columns and allowed values of each expectation of a check, sorted; their descriptions must differ."""
     (found,) = [check for check in record["checks"] if check["gate"] == name]
     expectations = found["expectations"]
-    return sorted((", ".join(each["columns"]), each["description"], each["allowed"]) for each in expectations)
+    assert len({each["description"] for each in expectations}) == len(expectations)
+    return sorted((", ".join(each["columns"]), each["allowed"]) for each in expectations)
 
 
-AT_LEAST_ONE_ROW = ("", "there is at least one row", "at least 1")
+AT_LEAST_ONE_ROW = ("", "at least 1")
+NOT_NULL = "any value but null"
 KNOWN_PAIRS = [
     AT_LEAST_ONE_ROW,
-    ("pair", "a pair occurs only once", "each value once"),
-    ("pair", "pair is never null", "any value but null"),
-    ("group", "group is never null", "any value but null"),
-    ("label", "label is never null", "any value but null"),
-    ("split", "split is never null", "any value but null"),
-    ("label", "label is one of 0, 1, 2", "one of 0, 1, 2"),
-    ("split", "split is one of train, validation, test", "one of train, validation, test"),
+    ("pair", "each value once"),
+    *((column, NOT_NULL) for column in KNOWN),
+    ("label", "one of 0, 1, 2"),
+    ("split", "one of train, validation, test"),
 ]
-TEXT_EXPECTATIONS = [
-    ("text_length", "a text is never null", "any value but null"),
-    ("text_length", "a text has more than blanks", "at least 1"),
-]
-FEATURE_EXPECTATIONS = [("features_finite", "the features of a row are finite numbers", "one of True")]
+TEXT_EXPECTATIONS = [("text_length", NOT_NULL), ("text_length", "at least 1")]
+FEATURE_EXPECTATIONS = [("features_finite", "one of True")]
 
 
 @pytest.mark.parametrize(("form", "inputs"), [("text", TEXT_EXPECTATIONS), ("features", FEATURE_EXPECTATIONS)])
@@ -529,29 +525,21 @@ def test_the_expectations_of_pairs_state_what_they_allow(form, inputs):
     assert describe_expectations(record, "pairs: classes") == sorted(
         [
             AT_LEAST_ONE_ROW,
-            ("rows_of_split", "no split is empty", "at least 1"),
-            ("rows", "every split has rows of every class", "at least 1"),
+            ("rows_of_split", "at least 1"),
+            ("rows", "at least 1"),
         ]
     )
     assert describe_expectations(record, "pairs: groups") == sorted(
         [
             AT_LEAST_ONE_ROW,
-            ("splits", "all rows of a group are in one split", "one of train, validation, test"),
+            ("splits", "one of train, validation, test"),
         ]
     )
     assert describe_expectations(record, "pairs: class mix") == sorted(
         [
             AT_LEAST_ONE_ROW,
-            (
-                "share, lowest_share",
-                "the share of a class in a drawn split is not smaller than chance allows",
-                "share ≥ lowest_share",
-            ),
-            (
-                "highest_share, share",
-                "the share of a class in a drawn split is not larger than chance allows",
-                "highest_share ≥ share",
-            ),
+            ("share, lowest_share", "share ≥ lowest_share"),
+            ("highest_share, share", "highest_share ≥ share"),
         ]
     )
 
@@ -561,29 +549,25 @@ def test_the_expectations_of_unchanged_results_state_what_they_allow():
     assert describe_expectations(record, "unchanged rows") == sorted(
         [
             AT_LEAST_ONE_ROW,
-            ("decision_before, decision_after", "the decision is the fixed one", "decision_before = decision_after"),
-            ("largest_difference", "no log-probability of a row differs, never NaN", "any value but null"),
-            ("largest_difference", "no log-probability of a row differs", "0"),
-            ("reliability", "reliability is a probability, never NaN", "any value but null"),
-            ("reliability", "reliability is a probability", "0 to 1"),
+            ("decision_before, decision_after", "decision_before = decision_after"),
+            ("largest_difference", NOT_NULL),
+            ("largest_difference", "0"),
+            ("reliability", NOT_NULL),
+            ("reliability", "0 to 1"),
         ]
     )
     assert describe_expectations(record, "unchanged run") == sorted(
         [
             AT_LEAST_ONE_ROW,
-            ("accuracy_before, accuracy_after", "accuracy is unchanged", "accuracy_before = accuracy_after"),
-            (
-                "accuracy_seed0, accuracy_after",
-                "accuracy equals the accuracy of the seed-0 decisions",
-                "accuracy_seed0 = accuracy_after",
-            ),
-            ("ece_before, ece_after", "ECE is unchanged", "ece_before = ece_after"),
-            ("accuracy_seed0", "the seed-0 accuracy is known", "any value but null"),
-            ("smallest_increment", "curves never decrease, never NaN", "any value but null"),
-            ("smallest_increment", "curves never decrease", "at least 0"),
-            ("kkt", "the optimum is proven, never NaN", "any value but null"),
-            ("kkt", "the optimum is proven", "0 to 1e-08"),
-            ("violations", "no fitted variant reports a violation", "nothing"),
+            ("accuracy_before, accuracy_after", "accuracy_before = accuracy_after"),
+            ("accuracy_seed0, accuracy_after", "accuracy_seed0 = accuracy_after"),
+            ("ece_before, ece_after", "ece_before = ece_after"),
+            ("accuracy_seed0", NOT_NULL),
+            ("smallest_increment", NOT_NULL),
+            ("smallest_increment", "at least 0"),
+            ("kkt", NOT_NULL),
+            ("kkt", "0 to 1e-08"),
+            ("violations", "nothing"),
         ]
     )
 
@@ -621,7 +605,9 @@ def test_the_extremes_of_reliability_increments_and_residuals_pass():
 def test_a_residual_above_its_limit_is_the_only_violation():
     failed = gate_error(gate_unchanged, kkt_residual=float(np.nextafter(1e-8, 1)))
     (row,) = list_failed_expectations([failed.record])
-    assert (row["expectation"], row["allowed"], row["calibrator"]) == ("the optimum is proven", "0 to 1e-08", "ts")
+    assert "optimum" in row["expectation"]
+    assert "calibrator ts: kkt = " in row["found"]
+    assert (row["allowed"], row["calibrator"]) == ("0 to 1e-08", "ts")
 
 
 def test_the_smallest_increment_is_that_of_all_labels_and_knots():
@@ -657,15 +643,22 @@ def test_the_message_of_a_gate_names_each_violation_and_the_first_three_rows():
     check_of_shares = Check("shares", frame, expectations, row_name_column="name", n_rows=60)
     failed = gate_error(run_gate, "gate", {"dataset": "wands", "seed": 3}, [check_of_shares], remedy="Try again.")
     first_line, *violations, last_line = str(failed).splitlines()
-    assert (first_line, last_line) == ("check `shares` failed for dataset wands, seed 3", "Try again.")
-    assert sorted(violations) == [
-        "- expected: at most one share for each vote (column votes, share); found: 3 of 60 rows, such as name b: "
-        "votes = 2, share = 2.0; name d: votes = 3, share = 3.0; name f: votes = 6, share = nan",
-        "- expected: share is a share (column share); found: 4 of 60 rows, such as name b: share = 2.0; name c: "
-        "share = -1.0; name d: share = 3.0",
-        "- expected: share is a share, never NaN (column share); found: 1 of 60 rows, such as name f: share = nan",
-        "- expected: votes differ (column votes); found: 2 of 60 rows, such as name c: votes = 3; name d: votes = 3",
+    assert re.fullmatch(r".*`shares` .*dataset wands, seed 3", first_line)
+    assert last_line == "Try again."
+    expected = [  # description, columns, number of violations, and their first rows
+        (
+            "at most one share for each vote",
+            "votes, share",
+            3,
+            "name b: votes = 2, share = 2.0; name d: votes = 3, share = 3.0; name f: votes = 6, share = nan",
+        ),
+        ("share is a share", "share", 4, "name b: share = 2.0; name c: share = -1.0; name d: share = 3.0"),
+        ("share is a share, never NaN", "share", 1, "name f: share = nan"),
+        ("votes differ", "votes", 2, "name c: votes = 3; name d: votes = 3"),
     ]
+    for violation, (description, columns, count, rows) in zip(sorted(violations), expected, strict=True):
+        beginning = rf"- [a-z]+: {description} \(column {columns}\)"
+        assert re.fullmatch(rf"{beginning}; found: {count} of 60 [a-z, ]* {re.escape(rows)}", violation), violation
     (recorded,) = failed.record["checks"]
     assert (recorded["rows"], recorded["success"], failed.record["gate"]) == (60, False, "gate")
 
@@ -732,7 +725,9 @@ def test_pairs_with_saved_logits_need_no_training_rows_and_are_reduced_to_finite
     assert summary["logits_finite"].arg_true().to_list() == [row for row in range(len(frame)) if row != 4]
     failed = gate_error(gate_pairs, with_logits, drawn=())
     (row,) = list_failed_expectations([failed.record])
-    assert row["expectation"] == "the logits of a row are finite numbers"
+    assert "logits" in row["expectation"]
+    assert "logits_finite = False" in row["found"]
+    assert row["allowed"] == "one of True"
     finite = with_logits.filter(pl.int_range(pl.len()) != 4)
     assert gate_pairs(finite, drawn=())["success"]
 
@@ -749,8 +744,8 @@ def test_groups_of_a_single_class_widen_the_range_of_shares_only_if_groups_were_
     options = {"n_labels": 2, "coordinates": {"dataset": "wands"}, "drawn": SPLITS}
     assert check_pairs(frame, groups_stay_together=True, **options)["success"]
     message = str(gate_error(check_pairs, frame, groups_stay_together=False, **options))
-    assert "not smaller than chance allows" in message
-    assert "not larger than chance allows" in message
+    assert re.search(r"not smaller .*\(column share, lowest_share\)", message)
+    assert re.search(r"not larger .*\(column highest_share, share\)", message)
 
 
 @pytest.mark.parametrize("imported", ["altair", "scipy.stats"])
@@ -782,28 +777,13 @@ def test_each_gate_has_a_name_coordinates_and_a_remedy():
         gate_error(gate_pairs, replace_values(pairs, pair=["p8"])),
         gate_error(gate_unchanged, violations=("mrp: label 2 falls",)),
     ]
-    described = []
-    for failed in failures:
-        described.append((failed.record["gate"], failed.record["coordinates"], str(failed).splitlines()[-1]))
-    assert described == [
-        (
-            "contract",
-            {"dataset": "wands"},
-            "These raw files differ from what the data set declares, or its reader misreads them: delete its folder in "
-            "data/raw and run the download stage again. Nothing was trained on them.",
-        ),
-        (
-            "pairs",
-            {"dataset": "wands"},
-            "Correct the source of these rows, its reader, or `split` in params.yaml. Nothing was calibrated or "
-            "reported.",
-        ),
-        (
-            "unchanged",
-            {"dataset": "wands", "seed": 2},
-            "Do not use any result of this run: a step between the base predictor and this check changed decisions or "
-            "probabilities, which must stay fixed.",
-        ),
+    expected = [  # name, coordinates, and pattern of the remedy
+        ("contract", {"dataset": "wands"}, "delete .*data/raw .*download stage"),
+        ("pairs", {"dataset": "wands"}, r"Correct .*`split` .*params\.yaml"),
+        ("unchanged", {"dataset": "wands", "seed": 2}, "Do not use"),
     ]
-    with pytest.raises(GateFailed, match=r"\nCorrect the rows named above and run again\.$"):
+    for failed, (name, coordinates, remedy) in zip(failures, expected, strict=True):
+        assert (failed.record["gate"], failed.record["coordinates"]) == (name, coordinates)
+        assert re.search(remedy, str(failed).splitlines()[-1])
+    with pytest.raises(GateFailed, match=r"\nCorrect .*run again\.$"):
         gate_shares([7.0])

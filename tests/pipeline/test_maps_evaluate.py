@@ -171,7 +171,7 @@ def test_weighted_rows_count_like_repeated_rows(helpful_map, group):
         assert weighted_share["value"] == repeated_share["value"]
         # the interval with weights is wider, because copies of a row add no information
         assert weighted_share["low"] <= repeated_share["low"] < repeated_share["high"] <= weighted_share["high"]
-    assert describe_limits(weighted, helpful_map)[-1].startswith("Rows are weighted by the inverse")
+    assert "weighted" in describe_limits(weighted, helpful_map)[-1]
 
 
 @pytest.mark.parametrize("n_correct", [20, 25])
@@ -297,7 +297,7 @@ def test_evaluation_of_any_rows_is_json_with_a_comparison(kind, variant):
     assert 1 <= len(lines) <= 5
     assert not any(re.search("nan|None", line) for line in [*lines, *describe_metrics(evaluation["metrics"])])
     if variant == "confidence":
-        assert lines[0].startswith("The map keeps your confidence")
+        assert "keeps your confidence" in lines[0]
     if kind in ("one row", "two rows", "no errors", "one error"):
         assert lines[-1].startswith("Uncertain: ")
 
@@ -317,14 +317,14 @@ def test_helpful_map_is_better_with_its_numbers(helpful_map, helpful_evaluation)
     nll = helpful_evaluation["metrics"]["nll_correct"]
 
     numbers = f"{nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})"
-    assert lines[0] == f"Better than your confidence: the map changes the log loss by {numbers}, on new rows."
+    assert re.fullmatch(rf"Better .*your confidence: .*log loss .*{re.escape(numbers)}, on new rows\.", lines[0])
     by_reliability = f"find {budget['reliability']:.0f} errors"
-    by_confidence = f"1,000 reviews of the least confident 30% find {budget['confidence']:.0f}"
-    assert f"{by_reliability}; {by_confidence}" in lines[1]
-    assert f"95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
+    by_confidence = f"1,000 .*confident 30% find {budget['confidence']:.0f}"
+    interval = re.escape(f"95% interval {budget['low']:+.0f} to {budget['high']:+.0f})")
+    assert re.search(rf"{by_reliability}; {by_confidence}\b.*{interval}", lines[1])
     assert numbers in describe_metrics(helpful_evaluation["metrics"])[0]
     (limits,) = describe_limits(helpful_evaluation, helpful_map)
-    assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", limits)
+    assert re.search(r"\b3,000 rows, calibrator uncal\..* groups, .*not cover", limits)
 
 
 def test_labels_with_few_rows_are_named():
@@ -332,9 +332,8 @@ def test_labels_with_few_rows_are_named():
     fallback = ("none", "none", "shared")
     variant = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
     document = maps.make_map("label_platt", variant, calibrator=Identity())
-    assert describe_pooled_labels(document) == [
-        "Too few rows for a curve of its own: exact (7 rows) mostly uses the common curve."
-    ]
+    (sentence,) = describe_pooled_labels(document)
+    assert re.search(r": exact \(7 rows\) .*common curve\.$", sentence)
 
 
 DIRECTIONS = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # sign of a change that is an improvement

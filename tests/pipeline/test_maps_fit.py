@@ -1,6 +1,7 @@
 """Fitting a reliability map: agreement with the pipeline, folds, and what is measured of it."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from itertools import product
 
@@ -89,7 +90,7 @@ def test_map_reports_rows_and_pooling_of_each_label():
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
 
-    assert any("exact" in line and "mostly uses the common curve" in line for line in describe_fit(result).notes)
+    assert any("exact" in line and "common curve" in line for line in describe_fit(result).notes)
 
     unchanged_rows = rows_of_frame(frame)
     rows_without_a_label = FixedDecisions(
@@ -97,7 +98,7 @@ def test_map_reports_rows_and_pooling_of_each_label():
     )  # the last label is never the true one
     warnings = fit_map(rows_without_a_label, "confidence").label_warnings
 
-    assert "Labels that are never decided, or never the true label: exact." in warnings
+    assert any(re.search(r"never decided.*: exact\.$", warning) for warning in warnings)
 
 
 def test_label_numbering_warning_requires_agreement_below_chance():
@@ -107,8 +108,8 @@ def test_label_numbering_warning_requires_agreement_below_chance():
     for decided, has_warning in ((decision, False), ((decision + 1) % 3, True)):
         rows = FixedDecisions(decision=decided, label=label)
         text = " ".join(describe_fit(fit_map(rows)).lines)
-        assert "Always deciding the most frequent label" in text
-        assert ("check the numbering of the labels" in text) == has_warning
+        assert re.search(rf"most frequent .* {100 * (label == 0).mean():.1f}%", text)
+        assert ("numbering" in text) == has_warning
 
 
 @given(st.integers(60, 400), st.integers(2, 60), st.sampled_from([0, 0.3]), st.sampled_from([50, 10**6]))

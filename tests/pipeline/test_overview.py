@@ -1,6 +1,7 @@
 """Comparison of reliability and confidence in the overview table, its remarks, and the sentences on the page."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -118,7 +119,8 @@ def test_cheaper_methods_are_named_only_if_the_reliability_is_better(results, wo
 @pytest.mark.parametrize(("groups", "is_uncertain"), [(12, True), (99, True), (100, False)])
 def test_few_groups_make_a_comparison_uncertain(groups, is_uncertain):
     text = remarks_of(make_results_with_intervals(IMPROVEMENTS, groups))
-    assert (f"Uncertain: the rows belong to only {groups} groups" in text) == is_uncertain
+    assert ("Uncertain:" in text) == is_uncertain
+    assert (f" {groups} groups" in text) == is_uncertain
 
 
 @pytest.mark.parametrize(("n_rows", "n_reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
@@ -140,7 +142,7 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 def test_the_table_remarks_that_a_better_reliability_finds_no_more_errors(accuracy_by_confidence, changes, has_remark):
     results = change_value(make_results_with_intervals(changes), 0.9, variant="mrp", metric="selacc_70")
     results = change_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
-    assert ("finds no more errors than the confidence" in remarks_of(results)) == has_remark
+    assert ("no more errors" in remarks_of(results)) == has_remark
 
 
 def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
@@ -190,10 +192,10 @@ def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confide
     ):
         results = change_value(results, variant_nll, variant=variant, metric="nll_correct")
         results = change_value(results, variant_aurc, variant=variant, metric="aurc")
-    numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    numbers = rf"\([a-z ]*log loss {nll:.3f} [a-z ]* 0\.400, AURC {aurc:.3f} [a-z ]* 0\.100\)"
     text = remarks_of(results)
-    assert ("A Platt line for each label is as good" in text) == is_named
-    assert (f"A Platt line for each label is as good {numbers}" in text) == is_named
+    assert ("Platt" in text) == is_named
+    assert bool(re.search(f"Platt line [a-z ]*as good {numbers}", text)) == is_named
 
 
 @pytest.mark.parametrize(("nll", "aurc", "nll_of_confidence", "is_named"), CHEAPER_METHODS)
@@ -207,10 +209,10 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
         where = {"rows": 400, "projection_fit_rows": 400, "calibrator": calibrator, "variant": variant}
         results = change_value(results, variant_nll, "rivals", metric="nll_correct", **where)
         results = change_value(results, variant_aurc, "rivals", metric="aurc", **where)
-    numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    numbers = rf"\([a-z ]*log loss {nll:.3f} [a-z ]* 0\.400, AURC {aurc:.3f} [a-z ]* 0\.100\)"
     text = remarks_of(results)
-    assert ("matrix scaling is as good" in text) == is_named
-    assert (f"matrix scaling is as good {numbers}" in text) == is_named
+    assert ("matrix scaling" in text) == is_named
+    assert bool(re.search(f"matrix scaling [a-z ]*as good {numbers}", text)) == is_named
 
 
 def test_cheaper_methods_of_another_data_set_are_not_named():
@@ -237,10 +239,10 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
     results["bazaar"] = replace(bazaar, intervals=with_interval)
     for datasets in ([*results.values()], [*reversed(results.values())]):
         remarks = {row["dataset"]: row["remarks"] for row in compute_overview(*datasets)}
-        named = {name: re.findall(r"Platt line|matrix scaling is [a-z ]+", text) for name, text in remarks.items()}
+        named = {name: re.findall(r"(Platt|matrix)[a-z ]* (good|better)\b", text) for name, text in remarks.items()}
         assert named == {
-            "fair": ["Platt line", "matrix scaling is as good "],
-            "bazaar": ["matrix scaling is better "],
+            "fair": [("Platt", "good"), ("matrix", "good")],
+            "bazaar": [("matrix", "better")],
             "market": [],
         }
 
@@ -251,7 +253,7 @@ def test_matrix_scaling_is_better_only_if_its_interval_excludes_zero(high, is_be
     numbers = (-0.01, 0.01, -0.02, high, 0.01, 60)  # value, standard error, low, high, p-value, groups
     intervals = pl.concat([make_shop_results().intervals, make_frame("intervals", (*key, *numbers))])
     text = remarks_of(replace(make_shop_results(), intervals=intervals))
-    assert ("matrix scaling is better" in text) == is_better
+    assert bool(re.search("matrix scaling [a-z ]*better", text)) == is_better
 
 
 @pytest.mark.parametrize("changes", [IMPROVEMENTS, BETTER_LOSS_ONLY, ALL_WORSE, WITHOUT_INTERVALS])
@@ -274,7 +276,7 @@ def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has
     n_most_frequent = round(1000 * (make_shop_results().facts["accuracy"]["test"] + excess_of_most_frequent))
     facts = make_shop_results().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
     text = remarks_of(replace(make_shop_results(), facts=facts))
-    assert re.findall(r"The base predictor is ([a-z ]+) than always deciding", text) == comparisons
+    assert re.findall(r"base predictor is ([a-z ]+) than", text) == comparisons
 
 
 def summary_sentences(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[str]:
@@ -292,19 +294,19 @@ def test_the_summary_starts_with_the_main_result_and_lists_every_data_set_once()
     }
     datasets = [make_results(name, changes=changes, rows=100) for name, changes in changes_of_datasets.items()]
     sentences = summary_sentences(*datasets, missing=("f",))
-    assert sentences[0].endswith("better than the confidence on 3 of 5 data sets (simulated).")
-    assert sentences[1].endswith("a, b and c (3 of 5).")
-    assert sentences[2].endswith("e (1 of 5).")
-    assert sentences[3].endswith("d (1 of 5).")
-    assert "Not in these results: f." in sentences
+    assert re.search(r" is better .* 3 of 5 .*\(simulated\)\.$", sentences[0])
+    for sentence, names, count in zip(sentences[1:4], ("a, b and c", "e", "d"), (3, 1, 1), strict=True):
+        assert sentence.endswith(f" {names} ({count} of 5).")
+    (missing,) = [sentence for sentence in sentences if sentence.endswith(": f.")]
+    assert missing.startswith("Not ")
 
 
 @pytest.mark.parametrize(
     ("n_better", "expected"),
     [
-        (0, "not better than the confidence on any of 3"),
-        (1, " on 1 of 3 data sets"),
-        (3, " on 3 of 3 data sets"),
+        (0, " not better .* any of 3 "),
+        (1, " is better .* 1 of 3 "),
+        (3, " is better .* 3 of 3 "),
     ],
 )
 def test_the_main_result_is_one_short_sentence_without_names(n_better, expected):
@@ -313,19 +315,19 @@ def test_the_main_result_is_one_short_sentence_without_names(n_better, expected)
     assert finding.count(".") == 1
     assert len(finding.split()) <= 20
     assert "set_" not in finding
-    assert expected in finding
+    assert re.search(expected, finding)
 
 
 @pytest.mark.parametrize(("interval", "n_above_zero"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
 def test_the_summary_counts_the_data_sets_on_which_reviews_find_more_errors(interval, n_above_zero):
     text = " ".join(summary_sentences(make_results_with_intervals(IMPROVEMENTS | {"selacc_70": interval})))
-    assert f"on {n_above_zero} of 1, 1,000 reviews of the least reliable 30% find more errors" in text
+    assert re.search(rf" {n_above_zero} of 1, 1,000 reviews [a-z ]*reliable 30% [a-z ]*more errors", text)
 
 
 @pytest.mark.parametrize("changes", [ALL_WORSE, {}], ids=["worse", "no change"])
 def test_a_summary_without_improvements_claims_none(changes):
     text = " ".join(summary_sentences(make_results_with_intervals(changes)))
-    for claim in ("is better than the confidence", "is better on", "1,000 reviews"):
+    for claim in ("is better", "1,000 reviews"):
         assert claim not in text
 
 
@@ -348,10 +350,10 @@ def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant)
 @pytest.mark.parametrize("metric", ["nll_correct", "aurc"])
 def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
     results = change_value(make_shop_results(), 0.0, variant="label_platt")
-    assert "A Platt line for each label is as good" in remarks_of(results)
+    assert re.search("Platt line .*as good", remarks_of(results))
     is_unknown = (pl.col("variant") == variant) & (pl.col("metric") == metric)
     text = remarks_of(replace(results, metrics=results.metrics.filter(~is_unknown)))
-    assert "A Platt line" not in text
+    assert "Platt" not in text
 
 
 @pytest.mark.parametrize(
@@ -362,8 +364,7 @@ def test_a_base_predictor_without_a_clear_gain_over_the_most_frequent_label_has_
     remarks = list_remarks(ROW_WITHOUT_CHANGE | {"accuracy": accuracy, "commonest_label": 0.5})
     assert len(remarks) == (comparison is not None)
     if comparison:
-        assert remarks[0].startswith(f"The base predictor is {comparison} than always deciding the most frequent label")
-        assert f"{accuracy:.1%}, compared with 50.0%. Improve it first." in remarks[0]
+        assert re.search(rf"predictor is {comparison} .* {accuracy:.1%}, .* 50\.0%\.", remarks[0])
 
 
 def test_a_base_predictor_of_unknown_labels_has_no_remark():
@@ -376,8 +377,9 @@ def test_a_base_predictor_of_unknown_labels_has_no_remark():
 )
 def test_a_better_reliability_that_finds_about_as_many_errors_has_a_remark(high, found, has_remark):
     remarks = list_remarks(ROW | {"high": high, "found_per_1000_conf": 10.0, "found_per_1000_mrp": found})
-    expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
-    assert remarks == ([expected] if has_remark else [])
+    assert len(remarks) == has_remark
+    for remark in remarks:
+        assert re.search(" 30% .*no more errors", remark)
 
 
 SHOP_INTERVALS = [  # calibrator, metric, quantity, value, standard error, low, high, p, groups
@@ -395,30 +397,32 @@ def shop_intervals(**changes: object) -> pl.DataFrame:
     return make_frame("intervals", *rows).with_columns(**changes)
 
 
+def assert_sentences_match(sentences: Sequence[str], patterns: Sequence[str]) -> None:
+    """Check that the beginnings of sentences match patterns, one for each sentence."""
+    for sentence, pattern in zip(sentences, patterns, strict=True):
+        assert re.match(pattern, sentence), sentence
+
+
 def test_the_comparison_of_a_data_set_is_described_with_its_numbers():
-    assert describe_comparison(ROW, shop_intervals()) == [
-        "Better than the confidence: MRP changes the log loss by -0.0300 (95% interval -0.0500 to -0.0100), on 1,000 "
-        "test rows.",
-        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310 "
-        "(+42, 95% interval +12 to +69).",
-        "Changes from the confidence to the reliability: correctness log loss -0.0300 (95% interval -0.0500 to "
-        "-0.0100), AUPR-Error +0.0004 (95% interval -0.0200 to +0.0300), AURC -0.0200 (95% interval -0.0400 to "
-        "-0.0050).",
-        "Means over 4 calibrators and 3 protocol seeds.",
+    patterns = [
+        r"Better .*MRP .*log loss [a-z ]*-0\.0300 \(95% interval -0\.0500 to -0\.0100\), .* 1,000 ",
+        r"1,000 .*reliable 30% .* 352 .*; 1,000 .*confident 30% .* 310 \(\+42, 95% interval \+12 to \+69\)",
+        r".*log loss -0\.0300 \(95% interval -0\.0500 to -0\.0100\), AUPR-Error \+0\.0004 \(95% interval -0\.0200 to "
+        r"\+0\.0300\), AURC -0\.0200 \(95% interval -0\.0400 to -0\.0050\)\.$",
+        r".* 4 calibrators .* 3 .*seeds",
     ]
+    assert_sentences_match(describe_comparison(ROW, shop_intervals()), patterns)
 
 
 def test_unknown_intervals_are_omitted_from_the_description():
     unknown = dict.fromkeys(("low", "high", "found_per_1000_low", "found_per_1000_high"))
     sentences = describe_comparison(ROW | unknown, shop_intervals(low=float("nan"), high=float("nan")))
-    assert sentences[:3] == [
-        "No measurable difference from the confidence: MRP changes the log loss by -0.0300 (too few groups for an "
-        "interval), on 1,000 test rows.",
-        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310 "
-        "(+42).",
-        "Changes from the confidence to the reliability: correctness log loss -0.0300, AUPR-Error +0.0004, AURC "
-        "-0.0200.",
+    patterns = [
+        r"No .*MRP .*log loss [a-z ]*-0\.0300 \([a-z ]*few groups [a-z ]*\), .* 1,000 ",
+        r"1,000 .*reliable 30% .* 352 .*; 1,000 .*confident 30% .* 310 \(\+42\)",
+        r".*log loss -0\.0300, AUPR-Error \+0\.0004, AURC -0\.0200\.$",
     ]
+    assert_sentences_match(sentences[:3], patterns)
 
 
 def test_a_data_set_without_a_change_has_one_sentence():
@@ -428,22 +432,18 @@ def test_a_data_set_without_a_change_has_one_sentence():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"errors": 99}, "only 99 of 1,000 decisions are wrong"),
-        ({"errors": 901}, "only 99 of 1,000 decisions are correct"),
-        ({"groups": 29}, "the rows belong to only 29 groups"),
-        ({"errors": 9, "groups": 29}, "the rows belong to only 29 groups and only 9 of 1,000 decisions are wrong"),
+        ({"errors": 99}, "99 of 1,000 .*wrong;"),
+        ({"errors": 901}, "99 of 1,000 .*correct;"),
+        ({"groups": 29}, "29 groups;"),
+        ({"errors": 9, "groups": 29}, "29 groups [a-z ]* 9 of 1,000 .*wrong;"),
     ],
 )
 def test_few_groups_or_errors_add_how_uncertain_the_comparison_is(changes, reason):
     sentences = describe_comparison(ROW | changes, shop_intervals())
     assert sentences[0] == describe_comparison(ROW, shop_intervals())[0]
-    assert sentences[1].startswith(f"Uncertain: {reason}")
+    assert re.match(f"Uncertain: [a-z ]* {reason}", sentences[1])
 
 
 def test_remarks_follow_the_comparison():
     sentences = describe_comparison(ROW | {"found_per_1000_mrp": 310.9, "commonest_label": 0.79}, shop_intervals())
-    assert [sentence[:30] for sentence in sentences[:3]] == [
-        "Better than the confidence: MR",
-        "With reviews of 30% of the dec",
-        "The base predictor is hardly b",
-    ]
+    assert_sentences_match(sentences[:3], ["Better ", ".* 30% .*no more errors", ".*predictor is hardly better"])

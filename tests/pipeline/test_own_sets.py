@@ -175,14 +175,14 @@ WRONG_FILES = {  # file, its bytes or rows, options, expected message
     "an unknown label": ("a.csv", change_row(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
     "a null group": ("a.jsonl", change_row(2, q=None), {}, r", row 2, column 'q': found None"),
     "a null text": ("a.csv", change_row(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
-    "a missing column": ("a.csv", ROWS, {"label": "rating"}, r" has no column 'rating'; it has n, q, name"),
+    "a missing column": ("a.csv", ROWS, {"label": "rating"}, r" .*no column 'rating';[^,]* n, q, name"),
     "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
     "a list for a label": ("a.jsonl", change_row(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
-    "a cut gzip file": ("a.csv.gz", encode_rows("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", encode_rows("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
-    "a cut JSON line": ("a.jsonl", encode_rows("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
-    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a complete table"),
+    "a cut gzip file": ("a.csv.gz", encode_rows("a.csv.gz", ROWS)[:-9], {}, r" .*incomplete .*gzip"),
+    "a cut parquet file": ("a.parquet", encode_rows("a.parquet", ROWS)[:-9], {}, r" .*not .*complete parquet"),
+    "a cut JSON line": ("a.jsonl", encode_rows("a.jsonl", ROWS)[:-9], {}, r", line 4 .*JSON object"),
+    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" .*not .*complete table"),
     "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
 
@@ -198,10 +198,10 @@ def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, change
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; the lookup table has no row with this id"),
-        ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, column 'id': found 'oak desk'"),
+        ({"oak desk": "of x"}, r"row 3, .*'q'.*'lampe à gaz'.*lookup"),
+        ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, .*'id': .*'oak desk'"),
         ({"oak desk": "of x", "lampe à gaz": None}, r"row 3, column 'q': found ''"),
-        ({"oak desk": "of x", "": "of y"}, r"q\.csv, row 2, column 'id': found None; each row needs a unique id$"),
+        ({"oak desk": "of x", "": "of y"}, r"q\.csv, row 2, .*'id'.*None; .*unique"),
     ],
 )
 def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message):
@@ -214,28 +214,28 @@ def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message
 
 def test_a_pair_without_an_identifier_of_its_text_is_reported(tmp_path):
     folder = write_files(tmp_path, {"q.csv": [{"id": "Desk", "text": "x"}], "a.csv": change_row(1, name=None)[:2]})
-    with pytest.raises(InputError, match=r"row 1, column 'name': found None \(and 1 more rows\); the lookup table"):
+    with pytest.raises(InputError, match=r"row 1, .*'name'.*None \(.* 1 .*\).*lookup"):
         read_pairs(folder, make_table_options("a.csv", candidate="name", candidates=LOOKUP))
 
 
 FEATURES = {"path": "a.txt", "width": 2}
 WRONG_LINES = {
-    "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
-    "a word for a value": ("0 qid:1 1:one", r"'feature': found '1:one'; its value must be a finite number"),
+    "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; .*finite"),
+    "a word for a value": ("0 qid:1 1:one", r"'feature': found '1:one'; .*finite"),
     "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
     "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
     "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<position>:<number>"),
-    "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; there must be `qid:<group>`"),
-    "a label alone": ("0", r"'group': found None; there must be `qid:<group>`"),
-    "an unknown label": ("3 qid:1 1:1 2:1", r"'label': found '3'; it must be one of"),
-    "a feature twice": ("0 qid:1 2:1 2:1", r"'feature': found '2:1' .*; this feature is given more than once"),
+    "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; .*`qid:<group>`"),
+    "a label alone": ("0", r"'group': found None; .*`qid:<group>`"),
+    "an unknown label": ("3 qid:1 1:1 2:1", r"'label': found '3'; .*one of 0, 1"),
+    "a feature twice": ("0 qid:1 2:1 2:1", r"'feature': found '2:1' .*; .*more than once"),
 }
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG_LINES.values(), ids=WRONG_LINES)
 def test_a_wrong_line_of_features_is_reported_with_its_place(tmp_path, line, message):
     folder = write_files(tmp_path, {"a.txt": f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n".encode()})
-    with pytest.raises(InputError, match=rf"a\.txt, row 3, column {message}"):
+    with pytest.raises(InputError, match=rf"a\.txt, row 3, .*{message}"):
         read_pairs(folder, {"labels": ["no", "yes"], "features": FEATURES})
 
 
@@ -261,9 +261,9 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "a lookup table of an unknown format": (
         "files",
         make_table_options("a.csv", queries=LOOKUP | {"path": "q.txt"}),
-        r"'q\.txt' ends in none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(each also with \.gz\)",
+        r"'q\.txt' .*none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(.*\.gz\)",
     ),
-    "an unknown format": ("files", make_table_options("a.xlsx"), r"'a\.xlsx' ends in none of"),
+    "an unknown format": ("files", make_table_options("a.xlsx"), r"'a\.xlsx' .*none of"),
     "one base name twice": ("files", make_table_options(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
     "a split of another name": (
         "files",
@@ -273,13 +273,13 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "splits without a column": (
         "files",
         make_table_options("a.csv", splits={"dev": "validation"}),
-        "does not name one",
+        "`splits` .*`split`",
     ),
     "two ways to split": ("files", make_table_options({"train": "a.csv"}, split="part"), "give either"),
     "two columns of ids": (
         "files",
         make_table_options("a.csv", candidates=LOOKUP),
-        "`candidate` must name exactly one column",
+        "`candidate` .*exactly one column",
     ),
     "a branch": ("hub", make_hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
     "a short commit": ("hub", make_hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
@@ -302,7 +302,8 @@ def test_options_have_defaults():
         assert (dataset.split_by, dataset.drawn_splits, dataset.predictor_seed) == ("row", (), 0)
         assert (dataset.max_training_passes, dataset.max_terms, dataset.check_columns) == (None, None, None)
     licences = [dataset.licence for dataset in (files, hub, logits)]
-    assert licences == ["not stated", "see the data set's card", "not stated"]
+    assert [licences[0], licences[2]] == ["not stated", "not stated"]
+    assert "card" in licences[1]
     assert [dataset.files for dataset in (files, hub, logits)] == [("a.txt",), (), ()]
     assert [dataset.repository for dataset in (files, hub, logits)] == [None, Repository("shop/labelled", COMMIT), None]
 
@@ -327,7 +328,7 @@ def test_identifiers_that_are_numbers_in_the_file_are_looked_up(tmp_path):
 
 @pytest.mark.parametrize(("reader", "options", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
 def test_wrong_options_are_reported(reader, options, message):
-    with pytest.raises(InputError, match=rf"(?s)options of shop: .*{message}"):
+    with pytest.raises(InputError, match=rf"(?s)options .*shop: .*{message}"):
         find_dataset("shop", reader, options)
 
 
@@ -369,7 +370,7 @@ def test_the_card_defines_the_configurations(tmp_path):
     for config, groups in (("en", ["oak desk", "oak desk", "lampe à gaz"]), ("fr", ["lampe à gaz"])):
         frame = read_hub(folder, config=config, splits={"train": "drawn"}).pairs
         assert frame["group"].to_list() == groups
-    for config, message in ((None, "Config name is missing"), ("de", "BuilderConfig 'de' not found")):
+    for config, message in ((None, "Config name .*missing"), ("de", "BuilderConfig 'de' not found")):
         with pytest.raises(InputError, match=rf"{message}.*\['en', 'fr'\]"):
             read_hub(folder, config=config, splits={"train": "drawn"})
 
@@ -386,10 +387,10 @@ def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
     files = make_files_of_splits(rows.to_dicts())
     folder = write_repository(tmp_path / "a", files, make_card("exact", "partial", "irrelevant"))
     assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
-    with pytest.raises(
-        InputError, match=r"column 'grade' has the class names bad, good, best, but .* irrelevant, partial"
-    ):
-        read_hub(write_repository(tmp_path / "b", files, make_card("bad", "good", "best")))
+    names = ("bad", "good", "best")
+    with pytest.raises(InputError, match=f"'grade' .* {', '.join(names)}, .* {', '.join(LABELS)};") as error:
+        read_hub(write_repository(tmp_path / "b", files, make_card(*names)))
+    assert "`labels`" in str(error.value)
 
 
 def test_a_repository_may_have_numbers_as_labels_and_ids(tmp_path):
@@ -403,20 +404,20 @@ def test_pairs_without_text_are_dropped_on_request_only(tmp_path):
     folder = write_repository(tmp_path, make_files_of_splits(without_names))
     pairs_read = read_hub(folder, drop_empty=True)
     assert (len(pairs_read.pairs), pairs_read.dropped) == (6, {"without text": 3})
-    with pytest.raises(InputError, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
+    with pytest.raises(InputError, match=r"train.*row 2,.*'name, about'.*''.*drop_empty"):
         read_hub(folder)
 
 
 WRONG_REPOSITORIES = {  # files, options, expected message
-    "a script alone": ({"labelled.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
-    "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
+    "a script alone": ({"labelled.py": b"raise SystemExit\n"}, {}, r"split train .*read"),
+    "no data": ({}, {}, r"split train .*: .*data files"),
     "a cut line": (
         {"train.jsonl": encode_rows("a.jsonl", LABELLED_ROWS)[:-9]},
         {},
-        r"split train cannot be read: .*JSON",
+        r"split train .*: .*JSON",
     ),
-    "no such split": ({"train.parquet": LABELLED_ROWS}, {}, r"split dev cannot be read: Unknown split .dev."),
-    "an id twice": (make_files_of_splits(), {"pair": "n"}, r"hub: the pair id '1' is given more than once"),
+    "no such split": ({"train.parquet": LABELLED_ROWS}, {}, r"split dev .*: Unknown split .dev."),
+    "an id twice": (make_files_of_splits(), {"pair": "n"}, r"hub: .*'1' .*more than once"),
 }
 
 
@@ -503,10 +504,10 @@ def test_query_ids_of_an_npz_file_are_the_groups(kind, tmp_path):
 
 
 INCOMPLETE_CONTENTS = {  # change of a complete file, expected message
-    "cut": (lambda content: content[:-1], "is not a complete"),
-    "the first bytes alone": (lambda content: content[:4] + bytes(80), "is not a complete"),
-    "corrupt": (lambda content: content[:300] + bytes(50) + content[350:], "is not a complete .npz"),
-    "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
+    "cut": (lambda content: content[:-1], "not .*complete"),
+    "the first bytes alone": (lambda content: content[:4] + bytes(80), "not .*complete"),
+    "corrupt": (lambda content: content[:300] + bytes(50) + content[350:], "not .*complete .npz"),
+    "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "web page"),
 }
 
 
@@ -515,7 +516,7 @@ def test_an_incomplete_file_of_logits_is_reported(change, message, tmp_path):
     for saved_data in (make_arrays(), make_columns())[: 1 if message.endswith(".npz") else 2]:
         path = write_logits_file(tmp_path, saved_data)
         path.write_bytes(change(path.read_bytes()))
-        with pytest.raises(InputError, match=f"{path} {message}"):
+        with pytest.raises(InputError, match=f"{path} .*{message}"):
             read_saved_logits(path)
 
 
@@ -535,46 +536,46 @@ def change_row_4(column: str, value: object) -> pl.DataFrame:
 
 
 WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expected message
-    "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels; it has val_labels"),
+    "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels;[^,]* val_labels$"),
     "query ids of one split": ({**make_arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
-    "pickled": (change_arrays(lambda x: x.astype(object), "val_labels"), "an array of objects"),
+    "pickled": (change_arrays(lambda x: x.astype(object), "val_labels"), "array of objects"),
     "no numbers": (change_arrays(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
     "another K": (
         change_arrays(lambda x: np.dstack([x, x]), "test_logits"),
-        "val_logits has 3 logits in each row, .* has 6",
+        "val_logits has 3 .*, .*test_logits has 6 ",
     ),
-    "one label": (change_arrays(lambda x: x[..., :1], "val_logits", "test_logits"), "logits in each row is 1;"),
+    "one label": (change_arrays(lambda x: x[..., :1], "val_logits", "test_logits"), "val_logits: .*each row is 1;"),
     "too few labels": (
         change_arrays(lambda x: x[:-1], "val_labels"),
-        r"val_labels: found int64 of shape \(8,\); .* 9 rows",
+        r"val_labels: .*int64 .*\(8,\); .* 9 rows",
     ),
-    "NaN": (change_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
+    "NaN": (change_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: .*nan .*label 2 .*member 1;"),
     "a label too high": (change_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
-    "a class missing": (change_arrays(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
+    "a class missing": (change_arrays(lambda x: x % 2, "test_labels"), "test_labels: .*label 2;"),
     "an empty split": (
         change_arrays(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)},
-        ": there are no rows",
+        "val_logits: .*no rows",
     ),
-    "no column of logits": (make_columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
+    "no column of logits": (make_columns().drop("logits"), "no column 'logits';[^,]* split, label, group$"),
     "another split": (
         change_row_4("split", pl.lit("train")),
-        "column 'split': found 'train'; it must be validation or test",
+        "row 4, column 'split': .*'train'; .*validation or test",
     ),
     "texts for logits": (make_columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
     "lists without numbers": (
         make_columns(logits=pl.col("logits").list.head(0)),
-        "logits of validation: the number of logits in each row is 0",
+        "logits of validation: .* is 0;",
     ),
     "a shorter list": (
         change_row_4("logits", pl.col("logits").list.head(2)),
-        "row 4, .*'logits'.*found 2; .*first row has 3",
+        "row 4, .*'logits': .* 2; .*first .* 3$",
     ),
     "no number in a list": (
         change_row_4("logits", pl.lit([1.0, None, 2.0])),
-        "validation, row 4: found nan for label 1",
+        "validation, row 4: .*nan .*label 1 ",
     ),
     **{
-        f"no {name}": (change_row_4(name, None), f"column '{name}': found None")
+        f"no {name}": (change_row_4(name, None), f"row 4, column '{name}': .*None")
         for name in ("label", "logits", "group")
     },
 }
@@ -597,7 +598,7 @@ def test_a_wrong_column_name_is_reported_before_any_stage_runs(name, tmp_path):
     write_files(tmp_path, {name: ROWS})
     wrong = {"labels": LABELS, "pairs": {"path": name, **COLUMNS, "label": "rating"}}
     entry = DatasetParams(source="files", path=str(tmp_path / name), reader="files", options=wrong, split=SHARES)
-    with pytest.raises(InputError, match=r"^mine: .* has no column 'rating'; .*correct the options"):
+    with pytest.raises(InputError, match=rf"^mine: .*{name}.*'rating'.*params\.yaml"):
         find_declared_dataset("mine", entry)
 
 
@@ -605,7 +606,7 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
     write_files(tmp_path, {"a.csv": ROWS, "q.csv": [{"id": "oak desk", "words": "oak"}]})
     wrong = {"labels": LABELS, "pairs": {"path": "a.csv", **COLUMNS, "queries": LOOKUP}}
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
-    with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
+    with pytest.raises(InputError, match=r"q\.csv.*'text';[^,]* id, words"):
         find_declared_dataset("mine", entry)
 
 
@@ -618,20 +619,20 @@ def test_each_column_of_the_options_is_looked_for_in_every_file(option, name, tm
     write_files(tmp_path, {f"x/{name}": ROWS, "b.tsv": [row | {"other": 1} for row in ROWS]})
     columns_of_options = ALL_COLUMNS | {option: "other"}
     source = PairTables(path=["b.tsv", f"x/{name}"], **columns_of_options)
-    with pytest.raises(InputError) as error:
+    path = tmp_path / "x" / name
+    with pytest.raises(InputError, match=f"^{path} [^,]*'other';[^,]* {', '.join(ROWS[0])}$"):
         check_columns(tmp_path, source)
-    assert str(error.value) == f"{tmp_path}/x/{name} has no column 'other'; it has n, q, name, about, grade, part"
     check_columns(tmp_path, PairTables(path=["b.tsv", f"x/{name}"], **ALL_COLUMNS))
 
 
 @pytest.mark.parametrize("option", ["id", "text"])
 def test_each_column_of_a_lookup_table_is_looked_for(option, tmp_path):
-    write_files(tmp_path, {"a.csv": ROWS, "x/q.csv": [{"id": 1, "text": "a"}]})
+    row = {"id": 1, "text": "a"}
+    write_files(tmp_path, {"a.csv": ROWS, "x/q.csv": [row]})
     lookup = LOOKUP | {"path": "x/q.csv", option: "other"}
     source = PairTables(path="a.csv", **ALL_COLUMNS | {"candidate": "n"}, candidates=lookup)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{tmp_path / 'x/q.csv'} [^,]*'other';[^,]* {', '.join(row)}$"):
         check_columns(tmp_path, source)
-    assert str(error.value) == f"{tmp_path}/x/q.csv has no column 'other'; it has id, text"
 
 
 @pytest.mark.parametrize(
@@ -673,26 +674,21 @@ def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(n_fil
     )
     with pytest.raises(InputError) as error:
         find_declared_dataset("mine", entry)
-    assert str(error.value) == (
-        f"mine: {missing} does not exist; correct its path in params.yaml, or move the file there. {folder} has "
-        f"{listed}"
-    )
+    message = str(error.value)
+    assert message.startswith(f"mine: {missing} ")
+    assert "params.yaml" in message
+    assert message.endswith(f"{folder} has {listed}")
 
 
 def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS, "b.csv": ROWS})
-    for options, message in (
-        (
-            make_table_options("b.csv"),
-            f"mine: path is the file {tmp_path}/a.csv, but options name b.csv; give their folder",
-        ),
-        (make_table_options(["a.csv", "b.csv"]), f"{tmp_path}/a.csv, but options name a.csv, b.csv; give their folder"),
-    ):
-        entry = DatasetParams(
-            source="files", path=str(tmp_path / "a.csv"), reader="files", options=options, split=SHARES
-        )
-        with pytest.raises(InputError, match=re.escape(message)):
+    path = tmp_path / "a.csv"
+    for names in (["b.csv"], ["a.csv", "b.csv"]):
+        options = make_table_options(names)
+        entry = DatasetParams(source="files", path=str(path), reader="files", options=options, split=SHARES)
+        with pytest.raises(InputError) as error:
             find_declared_dataset("mine", entry)
+        assert re.match(rf"mine: .*{path}, [^,.]* {', '.join(names)}; .*folder", str(error.value))
 
 
 def test_a_folder_of_saved_logits_must_have_a_file_of_its_name(tmp_path):
@@ -700,24 +696,22 @@ def test_a_folder_of_saved_logits_must_have_a_file_of_its_name(tmp_path):
     folder.mkdir()
     options = {"labels": ["no", "yes"]}
     entry = DatasetParams(source="files", path=str(folder), reader="logits", options=options)
-    with pytest.raises(InputError, match=f"^mine: {folder}/saved does not exist; .*{folder} has nothing$"):
+    with pytest.raises(InputError, match=f"^mine: {folder / 'saved'} .*exist") as error:
         find_declared_dataset("mine", entry)
+    assert str(error.value).endswith(f"{folder} has nothing")
 
 
 def test_an_unknown_reader_and_wrong_options_are_reported_with_the_known_ones():
-    with pytest.raises(InputError) as error:
+    known = "amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, wands, scidocs, files, hub, logits"
+    with pytest.raises(InputError, match=f"^mine: [^,]*'csv';[^,]* {known}$"):
         find_dataset("mine", "csv", {})
-    assert str(error.value) == (
-        "mine: unknown reader 'csv'; known readers are amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, "
-        "wands, scidocs, files, hub, logits"
-    )
     assert find_dataset("mine", "wands", {}).name == "wands"
-    with pytest.raises(InputError, match=r"^mine: unknown reader 'mine'; known readers are"):
+    with pytest.raises(InputError, match=r"^mine: .*reader 'mine';"):
         find_dataset("mine", None, {})
     with pytest.raises(InputError) as error:
         find_dataset("mine", "logits", {"labels": ["yes"], "groups": 3})
     first, *mistakes = str(error.value).split("\n  ")
-    assert first == "options of mine: 2 mistake(s); known options: labels, title, domain, task, licence"
+    assert re.fullmatch(r"options of mine: 2 [^,]*: labels, title, domain, task, licence", first)
     assert len(mistakes) == 2
 
 
@@ -725,7 +719,7 @@ def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS})
     options = make_table_options(["a.csv", "b.csv"])
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=options, split=SHARES)
-    with pytest.raises(InputError, match=f"^mine: {tmp_path}/b.csv does not exist"):
+    with pytest.raises(InputError, match=f"^mine: {tmp_path / 'b.csv'} .*exist"):
         find_declared_dataset("mine", entry)
     write_files(tmp_path, {"b.csv": ROWS})
     assert find_declared_dataset("mine", entry).files == ("a.csv", "b.csv")
@@ -746,7 +740,7 @@ def test_a_file_of_features_needs_a_line_that_is_no_comment(tmp_path, text, n_ro
     if n_rows:
         assert read_pairs(folder, options)["pair"].to_list() == ["a.txt:2"]
     else:
-        with pytest.raises(InputError, match=r"a\.txt has no lines except comments"):
+        with pytest.raises(InputError, match=r"a\.txt .*except comments"):
             read_pairs(folder, options)
 
 
@@ -767,10 +761,9 @@ def test_splits_of_a_column_are_mapped_and_drawn_later_if_they_are_unknown(tmp_p
             write_files(tmp_path, {"a.jsonl": rows}),
             make_table_options("a.jsonl", split="part", splits={"pool": "drawn"}),
         )
-    assert str(error.value) == (
-        f"{tmp_path}/a.jsonl, row 2, column 'part': found 'dev'; it must be one of train, validation, test, drawn, "
-        "pool; `splits` maps other names to them"
-    )
+    place_and_value = rf"{tmp_path}/a\.jsonl, row 2, .*'part': .*'dev';"
+    allowed = "train, validation, test, drawn, pool"
+    assert re.match(rf"{place_and_value} [^,]* {allowed}; .*`splits`", str(error.value))
 
 
 @pytest.mark.parametrize("lines_per_batch", [1, 2, 3, 100])
@@ -794,9 +787,9 @@ def test_names_of_labels_are_preferred_to_numbers_that_match_as_many_rows(tmp_pa
 def test_a_repeated_pair_and_a_pair_without_identifier_are_reported(tmp_path):
     rows = [row | {"n": number} for row, number in zip(ROWS, (4, 5, 5, 6), strict=True)]
     folder = write_files(tmp_path, {"a.csv": rows, "b.csv": change_row(2, n=None)})
-    with pytest.raises(InputError, match=f"^{tmp_path}: the pair id '5' is given more than once; each must be unique$"):
+    with pytest.raises(InputError, match=f"^{tmp_path}: .*'5' .*once.*unique$"):
         read_pairs(folder, make_table_options("a.csv", pair="n"))
-    with pytest.raises(InputError, match=r"b\.csv, row 2, column 'n': found None; every row needs one"):
+    with pytest.raises(InputError, match=r"b\.csv, row 2, .*'n'.*None"):
         read_pairs(folder, make_table_options("b.csv", pair="n"))
 
 
@@ -807,7 +800,8 @@ def test_dropped_pairs_are_counted_and_logged(tmp_path, caplog):
     folder = write_files(tmp_path, {"a.csv": rows})
     judged = find_dataset("mine", "files", make_table_options("a.csv", drop_empty=True)).read(folder)
     assert (judged.pairs["pair"].to_list(), judged.dropped) == (["a.csv:2"], {"without text": 3})
-    assert caplog.messages == [f"{tmp_path}/a.csv: 3 of 4 pairs have no text and are dropped"]
+    (message,) = caplog.messages
+    assert re.match(rf"{tmp_path}/a\.csv: 3 of 4 .*no text .*dropped", message)
 
 
 def make_arrays_of_labels(n_labels: int) -> dict[str, np.ndarray]:
@@ -826,111 +820,106 @@ def test_the_number_of_logits_has_limits(n_labels, is_valid, tmp_path):
         return
     with pytest.raises(InputError) as error:
         read_saved_logits(path)
-    assert str(error.value) == (
-        f"{path}, val_logits: the number of logits in each row is {n_labels}; it must be 2 to {MAX_LABELS}, one for "
-        "each label"
-    )
+    assert re.match(rf"{path}, val_logits: .*row is {n_labels}; .* 2 to {MAX_LABELS},", str(error.value))
 
 
-EXACT_MESSAGES = {  # arrays or columns, message after the path
+PLACES_AND_REMEDIES = {  # arrays or columns, pattern of the message after the path
     "members": (
         change_arrays(lambda x: np.concatenate([x, x]), "test_logits"),
-        ", val_logits has 2 members, {path}, test_logits has 4 members; both need the same number",
+        r", val_logits has 2 members, {path}, test_logits has 4 members;",
     ),
     "a negative label": (
         change_cell("test_labels", 2, -1),
-        ", test_labels, row 2: found -1; with 3 logits in each row it must be 0 to 2",
+        r", test_labels, row 2: .* -1; .*3 logits .* 0 to 2$",
     ),
     "two absent labels": (
         change_arrays(lambda x: x * 0, "val_labels"),
-        ", val_labels: no row has the label 1, 2; both splits need rows of each of 3 labels",
+        r", val_labels: .*label 1, 2; .* 3 labels$",
     ),
     "labels with decimals": (
         change_arrays(lambda x: x + 0.5, "val_labels"),
-        ", val_labels: found float64 of shape (9,); save integers, one for each of the 9 rows of logits",
+        r", val_labels: .*float64 .*\(9,\); .*integers, .* 9 rows",
     ),
     "groups of another length": (
         {**make_arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(5)},
-        ", test_query_ids: found int64 of shape (5,); save integers or text, one for each of the 6 rows of logits",
+        r", test_query_ids: .*int64 .*\(5,\); .*integers or text, .* 6 rows",
     ),
     "five axes": (
         change_arrays(lambda x: x[None], "test_logits"),
-        ", test_logits: found float32 of shape (1, 2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
+        r", test_logits: .*float32 .*\(1, 2, 6, 3\); .*\(members, n, K\) or \(n, K\)$",
     ),
     "an infinite logit": (
         change_cell("val_logits", (1, 7, 0), -np.inf),
-        ", val_logits, row 7: found -inf for label 0 of member 1; every logit must be finite",
+        r", val_logits, row 7: \w+ -inf .*label 0 .*member 1; .*finite$",
     ),
     "no arrays": (
         {"other": np.ones(1)},
-        " has no array val_logits, val_labels, test_logits, test_labels; it has other",
+        r" .*no array val_logits, val_labels, test_logits, test_labels;[^,]* other$",
     ),
     "a null split": (
         change_row_4("split", None),
-        ", row 4, column 'split': found None; it must be validation or test",
+        r", row 4, column 'split': .*None; .*validation or test$",
     ),
     "an infinite logit in a column": (
         change_row_4("logits", pl.lit([1.0, 2.0, np.inf])),
-        ", logits of validation, row 4: found inf for label 2 of member 0; every logit must be finite",
+        r", logits of validation, row 4: \w+ inf .*label 2 .*member 0; .*finite$",
     ),
     "an unknown label in the second split": (
         make_columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
-        ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
+        r", label of test, row 13: \w+ 7; .*3 logits .* 0 to 2$",
     ),
     "of two labels too high the first": (
         change_arrays(lambda x: x + np.array([0, 0, 0, 5, 0, 4]), "test_labels"),
-        ", test_labels, row 3: found 5; with 3 logits in each row it must be 0 to 2",
+        r", test_labels, row 3: \w+ 5; .*3 logits .* 0 to 2$",
     ),
     "of several logits that are not finite the first of the first member": (
         change_arrays(lambda x: np.where(np.arange(9)[:, None] > 6, [1, np.nan, np.inf], x), "val_logits"),
-        ", val_logits, row 7: found nan for label 1 of member 0; every logit must be finite",
+        r", val_logits, row 7: \w+ nan .*label 1 .*member 0; .*finite$",
     ),
     "labels in a column of a matrix": (
         change_arrays(lambda x: x[:, None], "val_labels"),
-        ", val_labels: found int64 of shape (9, 1); save integers, one for each of the 9 rows of logits",
+        r", val_labels: .*int64 .*\(9, 1\); .*integers, .* 9 rows",
     ),
     "groups with decimals": (
         {**make_arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(6) / 2},
-        ", test_query_ids: found float64 of shape (6,); save integers or text, one for each of the 6 rows of logits",
+        r", test_query_ids: .*float64 .*\(6,\); .*integers or text, .* 6 rows",
     ),
     "groups with decimals in a column": (
         make_columns(group=pl.int_range(pl.len()) / 2),
-        ", group of validation: found float64 of shape (9,); save integers or text, one for each of the 9 rows of "
-        "logits",
+        r", group of validation: .*float64 .*\(9,\); .*integers or text, .* 9 rows",
     ),
     "one axis": (
         change_arrays(lambda x: x[0, 0], "val_logits"),
-        ", val_logits: found float32 of shape (3,); save numbers of shape (members, n, K) or (n, K)",
+        r", val_logits: .*float32 .*\(3,\); .*\(members, n, K\) or \(n, K\)$",
     ),
     "truth values": (
         change_arrays(lambda x: x > 0, "test_logits"),
-        ", test_logits: found bool of shape (2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
+        r", test_logits: .*bool .*\(2, 6, 3\); .*\(members, n, K\) or \(n, K\)$",
     ),
     "no member": (
         change_arrays(lambda x: x[:0], "val_logits", "test_logits"),
-        ", val_logits: there are no rows; validation and test both need some",
+        r", val_logits: .*no rows; .*validation and test",
     ),
     "no test rows": (
         make_columns()[:9],
-        ", logits of test: there are no rows; validation and test both need some",
+        r", logits of test: .*no rows; .*validation and test",
     ),
     "members of one split only": (
         change_arrays(lambda x: x[0], "val_logits"),
-        ", val_logits has 1 members, {path}, test_logits has 2 members; both need the same number",
+        r", val_logits has 1 members, {path}, test_logits has 2 members;",
     ),
     "no rows": (
         make_columns()[:0],
-        ", logits of validation: there are no rows; validation and test both need some",
+        r", logits of validation: .*no rows; .*validation and test",
     ),
 }
 
 
-@pytest.mark.parametrize(("saved_data", "message"), EXACT_MESSAGES.values(), ids=EXACT_MESSAGES)
-def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, message, tmp_path):
+@pytest.mark.parametrize(("saved_data", "pattern"), PLACES_AND_REMEDIES.values(), ids=PLACES_AND_REMEDIES)
+def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, pattern, tmp_path):
     path = write_logits_file(tmp_path, saved_data)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{path}{pattern.format(path=path)}"):
         read_saved_logits(path)
-    assert str(error.value) == f"{path}{message.format(path=path)}"
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float32, np.float64])
@@ -955,7 +944,7 @@ def test_rows_of_saved_logits_are_named_by_split_and_row(tmp_path):
 
 
 def test_other_endings_than_those_of_saved_logits_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"logits\.csv: saved logits are \.npz or \.parquet files; save them in one"):
+    with pytest.raises(InputError, match=r"logits\.csv: .*\.npz .*\.parquet"):
         read_saved_logits(tmp_path / "logits.csv")
 
 
@@ -969,7 +958,5 @@ def test_class_names_and_options_must_be_the_same_set(tmp_path):
     assert read_hub(folder, labels=["good", "bad"], **options).pairs["label"].to_list() == [0]
     with pytest.raises(InputError) as error:
         read_hub(folder, labels=["good", "bad", "best"], **options)
-    assert str(error.value) == (
-        f"{tmp_path}/train, column 'grade' has the class names bad, good, but the option `labels` has good, bad, best; "
-        "list exactly the class names in `labels`, from irrelevant to exact"
-    )
+    names = r"names bad, good, .*`labels` has good, bad, best;"
+    assert re.match(rf"{tmp_path}/train, .*'grade' .*{names} .*`labels`, .*irrelevant to exact$", str(error.value))

@@ -74,9 +74,9 @@ def test_logits_are_finite_float32_values_independent_of_other_rows(name, form):
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [
-        (["a word"], [2], "none of the 1 training rows has the label 0, 1 "),
-        ([], [], "none of the 0 training rows has the label 0, 1, 2 "),
-        *((texts, [0, 1, 2], "no word occurs in 3 of the 3 training texts") for texts in (["", " ", "?"], [*"abc"])),
+        (["a word"], [2], r"\b1 training rows .*label 0, 1 "),
+        ([], [], r"\b0 training rows .*label 0, 1, 2 "),
+        *((texts, [0, 1, 2], "no word .*3 of the 3 ") for texts in (["", " ", "?"], [*"abc"])),
     ],
 )
 def test_texts_without_a_label_or_common_word_are_rejected(texts, labels, message):
@@ -118,12 +118,12 @@ def test_saved_predictor_is_reproducible(name, form, share, class_weight, tmp_pa
 
 ALL_TYPES = "linear, multinomial, boosted"
 INVALID_FITS = {  # name, form, options, message
-    "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear, multinomial$"),
+    "trees of texts": ("boosted", "text", {}, "'boosted' .*text; .*: linear, multinomial$"),
     "an unknown predictor": (
         "deep",
         "features",
         {},
-        "'deep' does not read features; those that do: linear, multinomial, boosted$",
+        "'deep' .*features; .*: linear, multinomial, boosted$",
     ),
     **{
         f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"of {n} in params.yaml: depth")
@@ -131,7 +131,7 @@ INVALID_FITS = {  # name, form, options, message
     },
     "a penalty of zero": ("linear", "features", {"alpha": 0}, r"alpha: .*\(found 0\)"),
     "an unknown class weight": ("linear", "text", {"class_weight": "Balanced"}, "'Balanced'"),
-    "too few steps": ("multinomial", "features", {"max_iterations": 1}, "no optimum after 1 steps"),
+    "too few steps": ("multinomial", "features", {"max_iterations": 1}, "no optimum .* 1 "),
 }
 
 
@@ -371,11 +371,8 @@ def test_the_header_names_the_model_file_its_hash_and_the_versions(tmp_path):
 
 def test_missing_labels_are_named():
     frame = make_frame("features", np.array([1, 3, 3, 1]))
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r" 4 training .*label 0, 2, 4 \(.*0.*4\); .*split"):
         fit("multinomial", frame, n_labels=5)
-    assert str(error.value) == (
-        "none of the 4 training rows has the label 0, 2, 4 (of 0 to 4); change the split, or declare fewer labels"
-    )
 
 
 def test_fits_and_predictions_use_one_thread(monkeypatch):

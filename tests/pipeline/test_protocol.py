@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -149,7 +150,8 @@ def test_fitted_value_copies_its_arrays_and_names_wrong_shapes():
         fitted.knots[0] = 1
     assert fitted.knots.tolist() == [0, 1, 2]
     assert fitted.violations(2) == []
-    assert fitted.violations(3) == ["values has shape (2, 3) instead of (3, 3)"]
+    (violation,) = fitted.violations(3)
+    assert re.fullmatch(r"values .*\(2, 3\) .*\(3, 3\)", violation)
 
 
 @pytest.fixture
@@ -179,13 +181,13 @@ def truncate(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "damage", "message"),
     [
-        ("logits.parquet", Path.unlink, "is missing; create it with `dvc repro`"),
-        ("logits.parquet", truncate, "is not a complete parquet file"),
-        ("base.json", truncate, "is not complete JSON"),
-        ("base.json", lambda path: path.write_text("[]"), "contains list, not an object"),
-        ("logits.parquet", change_first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
-        ("logits.parquet", change_first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
-        ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
+        ("logits.parquet", Path.unlink, "is missing; .*`dvc repro`"),
+        ("logits.parquet", truncate, "is not .*complete parquet"),
+        ("base.json", truncate, "is not .*JSON"),
+        ("base.json", lambda path: path.write_text("[]"), "contains list,"),
+        ("logits.parquet", change_first_logits(0.0, np.nan, 1.0), r": validation row 0 .*\[0\.0, nan, 1\.0\];"),
+        ("logits.parquet", change_first_logits(0.0, 1.0), ": validation row 0 .*2 logits, .*K = 3"),
+        ("logits.parquet", change(split=pl.lit("validation")), ".*no test rows"),
     ],
 )
 def test_damaged_file_is_named_with_the_mistake(base, file, damage, message):
@@ -231,7 +233,7 @@ def test_output_path_must_be_a_file_and_no_input(tmp_path):
             check_output_path(path)
     (tmp_path / "read").write_text("rows")
     (tmp_path / "link").symlink_to("read")
-    with pytest.raises(InputError, match="is an input file"):
+    with pytest.raises(InputError, match="input file"):
         check_output_path(tmp_path / "link", tmp_path / "read")
 
 
@@ -254,7 +256,7 @@ def test_defaults_are_the_settings_of_the_paper():
 
     own_calibrators = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
     assert own_calibrators == {BOOSTED: ("uncal",)}
-    with pytest.raises(InputError, match=r"no data set 'wand'.*wands"):
+    with pytest.raises(InputError, match=r"data set 'wand'.*wands"):
         params.dataset("wand")
     with pytest.raises(ValueError, match="frozen"):
         params.projection.knots = 9
@@ -308,24 +310,24 @@ INVALID_VALUES: dict[str, tuple[object, ...]] = {  # setting -> invalid values
 CONTRADICTIONS = (
     (f"{ALTERNATIVES}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
     (f"{ALTERNATIVES}.ece_25_bins", {"metrics": {"ece_bins": 9}, "simplex": {"off_top_alpha": 0}}, "one of"),
-    ("calibrators", ["ts", "matrix"], "matrix is given more than once"),
-    ("seeds", [1, 2, 2], "seed 2 is given more than once"),
+    ("calibrators", ["ts", "matrix"], "matrix .*more than once"),
+    ("seeds", [1, 2, 2], "seed 2 .*more than once"),
     ("datasets.wands.rows", None, "needs `rows`"),
     ("datasets.wands.split", {"by": "row"}, "defines split"),
-    ("datasets.wands.source", "files", "does not read the source `files`"),
-    ("datasets.wands.reader", "files", "must not have it"),
+    ("datasets.wands.source", "files", "not read .*`files`"),
+    ("datasets.wands.reader", "files", "need `preset: paper`; .*files"),
     ("datasets.mine", OWN_DATA_SET | {"split": {"by": "query"}}, "found 'query'"),
     ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "test": 2}}, "split.test"),
-    ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
+    ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, r"sum to 1\.1"),
     ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
-    ("projection", {"knots": 8}, "epochs, learning_rate, minimum_rows, smoothness is missing"),
+    ("projection", {"knots": 8}, "epochs, learning_rate, minimum_rows, smoothness .*missing"),
     *((setting, value, rf"^  {setting}.*\(found ") for setting, values in INVALID_VALUES.items() for value in values),
 )
 
 
 @pytest.mark.parametrize(("key", "value", "message"), CONTRADICTIONS)
 def test_invalid_setting_is_reported_with_place_and_value(tmp_path, key, value, message):
-    with pytest.raises(InputError, match=rf"(?m)params\.yaml has . mistake\(s\):(.|\n)*{message}"):
+    with pytest.raises(InputError, match=rf"(?m)params\.yaml .* [1-9] .*:(.|\n)*{message}"):
         load_params(write_params(tmp_path, {key: value}))
 
 
@@ -353,12 +355,10 @@ OWN_READER = {"source": "files", "reader": "files"}
 ROW_SPLIT = {"by": "row", "validation": 0.3, "test": 0.2}
 TWIN = {"label_shares": [0.4, 0.6], "strength": 1.0, "log_sharpness": 0.0}
 SIMULATED = {"source": "simulated", "rows": 100, "residual": 0, "twin": TWIN}
-NEEDS_PRESET = (
-    "the paper's data sets need `preset: paper`; data sets with the reader files, logits or hub must not have it"
-)
-PRESET_DEFINES = "`preset: paper` defines split, class weights and options; remove these keys"
+NEEDS_PRESET = "need `preset: paper`; .* files, logits or hub .*not"
+PRESET_DEFINES = "`preset: paper` .*split, .*weights and options; "
 INVALID_ENTRIES = [
-    ({"reader": "csv"}, "unknown reader 'csv'; readers of your own data are files, logits, hub"),
+    ({"reader": "csv"}, "reader 'csv'; [^,]* files, logits, hub$"),
     ({}, NEEDS_PRESET),
     (OWN_READER | {"preset": "paper", "split": ROW_SPLIT}, NEEDS_PRESET),
     ({"preset": "paper", "split": ROW_SPLIT}, PRESET_DEFINES),
@@ -366,13 +366,13 @@ INVALID_ENTRIES = [
     ({"preset": "paper", "class_weight": "balanced"}, PRESET_DEFINES),
     (OWN_READER, "`split` is missing"),
     ({"source": "hub", "reader": "hub"}, "`split` is missing"),
-    (SIMULATED | {"preset": "paper", "rows": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
-    (SIMULATED | {"preset": "paper", "residual": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
-    (SIMULATED | {"preset": "paper", "twin": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
-    ({"source": "files", "preset": "paper"}, "reader None does not read the source `files`"),
-    ({"source": "hub", "reader": "files", "split": ROW_SPLIT}, "reader 'files' does not read the source `hub`"),
-    ({"source": "files", "reader": "hub", "split": ROW_SPLIT}, "reader 'hub' does not read the source `files`"),
-    ({"source": "hub", "reader": "logits"}, "reader 'logits' does not read the source `hub`"),
+    (SIMULATED | {"preset": "paper", "rows": None}, "simulated .*`rows`, `residual` and `twin`$"),
+    (SIMULATED | {"preset": "paper", "residual": None}, "simulated .*`rows`, `residual` and `twin`$"),
+    (SIMULATED | {"preset": "paper", "twin": None}, "simulated .*`rows`, `residual` and `twin`$"),
+    ({"source": "files", "preset": "paper"}, "reader None .*`files`$"),
+    ({"source": "hub", "reader": "files", "split": ROW_SPLIT}, "reader 'files' .*`hub`$"),
+    ({"source": "files", "reader": "hub", "split": ROW_SPLIT}, "reader 'hub' .*`files`$"),
+    ({"source": "hub", "reader": "logits"}, "reader 'logits' .*`hub`$"),
 ]
 
 
@@ -380,7 +380,9 @@ INVALID_ENTRIES = [
 def test_a_contradictory_entry_of_a_data_set_is_reported(fields, message):
     with pytest.raises(ValidationError) as error:
         dataset_entry(**fields)
-    assert [each["msg"] for each in error.value.errors()] == [f"Value error, {message}"]
+    (mistake,) = error.value.errors()
+    assert mistake["type"] == "value_error"
+    assert re.search(message, mistake["msg"])
 
 
 @pytest.mark.parametrize(
@@ -415,19 +417,19 @@ def test_shares_of_splits_sum_to_one(shares, expected):
 
 
 def test_held_out_shares_above_one_are_reported():
-    with pytest.raises(ValidationError, match=r"validation and test sum to 1\.25, which is more than 1"):
+    with pytest.raises(ValidationError, match=r"validation and test .*1\.25"):
         SplitParams(by="row", validation=0.75, test=0.5)
 
 
 def test_a_sum_of_shares_may_exceed_one_by_a_rounding_error():
     rest = 1 + 1e-9 - 0.75
     assert SplitParams(by="row", validation=0.75, test=rest).test == rest
-    with pytest.raises(ValidationError, match="which is more than 1"):
+    with pytest.raises(ValidationError, match="more than 1"):
         SplitParams(by="row", validation=0.75, test=rest + 1e-12)
 
 
 TLS = {"ca_file": "a", "cert_file": "b", "key_file": "c"}
-ENCRYPTED = "a tls:// address and the certificates under dask.tls go together; give both or neither"
+ENCRYPTED = r"tls:// .*dask\.tls .*both or neither"
 
 
 @pytest.mark.parametrize(
@@ -436,7 +438,7 @@ ENCRYPTED = "a tls:// address and the certificates under dask.tls go together; g
         ({"address": None}, ""),
         ({"address": "tls://host:1", "tls": TLS}, ""),
         ({"address": "tcp://host:1", "allow_unencrypted": True}, ""),
-        ({"address": "tcp://host:1"}, "tcp://host:1 is not encrypted"),
+        ({"address": "tcp://host:1"}, "tcp://host:1 .*not encrypted"),
         ({"address": "tls://host:1"}, ENCRYPTED),
         ({"address": None, "tls": TLS}, ENCRYPTED),
         ({"address": "tcp://host:1", "tls": TLS, "allow_unencrypted": True}, ENCRYPTED),
@@ -509,9 +511,9 @@ def test_a_mistake_of_several_sections_is_named_with_the_file(tmp_path):
     with pytest.raises(InputError) as error:
         load_params(path)
     first, second = str(error.value).splitlines()
-    assert first == f"{path} has 1 mistake(s):"
+    assert first.startswith(f"{path} has 1 ")
     assert second.startswith(f"  {path}: ")
-    assert "seed 1, 2 is given more than once" in second
+    assert re.search("seed 1, 2 .*more than once", second)
 
 
 def test_optional_settings_have_defaults():

@@ -1,8 +1,9 @@
-"""Reading of raw files and repositories: kinds of columns, row numbers, and exact messages."""
+"""Reading of raw files and repositories: kinds of columns, row numbers, and the places that errors name."""
 
 import errno
 import gzip
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ from tasks.datasets.raw import (
     select_typed,
 )
 
-AGAIN = "run the download stage again, or fetch the file again"
+AGAIN = ".*download stage"  # pattern of the remedy
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +50,16 @@ def test_the_bytes_of_a_gzip_file_are_decompressed_whatever_its_name():
 
 
 def test_a_file_that_is_no_data_is_reported_with_its_remedy():
-    assert message_of(Path("a.csv.gz"), b"query,title") == (
-        f"a.csv.gz is named .gz but begins with b'query,ti', which is not gzip; {AGAIN}"
-    )
-    assert message_of(Path("a.csv"), b" \n") == f"a.csv is empty; {AGAIN}"
-    assert message_of(Path("b.csv.gz"), gzip.compress(b"")) == f"b.csv.gz is empty; {AGAIN}"
+    named_gzip = message_of(Path("a.csv.gz"), b"query,title")
+    assert re.match(rf"a\.csv\.gz .*\.gz .*b'query,ti', .*not gzip; {AGAIN}", named_gzip)
+    assert re.match(rf"a\.csv .*empty; {AGAIN}", message_of(Path("a.csv"), b" \n"))
+    assert re.match(rf"b\.csv\.gz .*empty; {AGAIN}", message_of(Path("b.csv.gz"), gzip.compress(b"")))
     page = b"<html>sign in</html>"
     for content in (page, gzip.compress(page)):
-        assert message_of(Path("a.csv"), content) == (
-            f"a.csv is a web page (it begins with b'<html>sign in</'), not data; {AGAIN}"
-        )
+        message = message_of(Path("a.csv"), content)
+        assert re.match(rf"a\.csv .*web page \(.*b'<html>sign in</'\).*; {AGAIN}", message)
     cut = message_of(Path("c.csv.gz"), gzip.compress(b"x\n1\n")[:-3])
-    assert cut.startswith("c.csv.gz is an incomplete or corrupt gzip file (")
-    assert cut.endswith(f"); {AGAIN}")
+    assert re.match(rf"c\.csv\.gz .*incomplete .*gzip .*\(.*\); {AGAIN}", cut)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,8 @@ def test_a_column_must_be_of_its_kind(kind, column):
     with pytest.raises(InputError) as error:
         select_typed(path, FRAME.lazy(), {column: kind})
     type_name = VALUES[column][1]
-    assert str(error.value) == f"a.parquet, column '{column}' is {type_name}, not {kind}; write it as {kind}"
+    found_and_expected = f"is {re.escape(type_name)}, not {kind}; .* {kind}"
+    assert re.fullmatch(rf"a\.parquet, column '{column}' {found_and_expected}", str(error.value))
 
 
 def test_columns_are_cast_to_the_type_of_their_kind():
@@ -142,13 +141,13 @@ def test_columns_are_cast_to_the_type_of_their_kind():
 def test_a_table_without_rows_is_reported():
     with pytest.raises(InputError) as error:
         select_typed(Path("a"), FRAME.clear().lazy(), {"text": "text"})
-    assert str(error.value) == f"a has no rows; {AGAIN}"
+    assert re.match(f"a .*no rows; {AGAIN}", str(error.value))
 
 
 def test_all_missing_columns_are_named_and_the_existing_ones_without_the_row_number():
     with pytest.raises(InputError) as error:
         require_columns(Path("a.csv"), [ROW_NUMBER, "x", "y"], ["z", "x", "w"])
-    assert str(error.value) == "a.csv has no column 'z', 'w'; it has x, y"
+    assert re.fullmatch(r"a\.csv [a-z ]* 'z', 'w';[^,]* x, y", str(error.value))
     require_columns(Path("a.csv"), ["x", "y"], ["y", "x"])
 
 
@@ -172,9 +171,10 @@ def test_labelled_rows_of_a_repository_are_named_by_split_and_row(rows):
 def test_an_unknown_label_of_a_repository_is_reported_with_the_known_ones(rows):
     with pytest.raises(InputError) as error:
         rows.labelled_table({"grade": "integer"}, ("bad", "good"), label="grade")
-    assert str(error.value) == "raw/shop/en/train, row 1, column 'grade': found 2; it must be one of 0 (bad), 1 (good)"
+    pattern = r"raw/shop/en/train, row 1, .*'grade': \w+ 2; [^,]* 0 \(bad\), 1 \(good\)"
+    assert re.fullmatch(pattern, str(error.value))
     missing = RepositoryRows(Path("raw"), datasets.Dataset.from_dict({"label": [1, None]}))
-    with pytest.raises(InputError, match=r"^raw, row 2, column 'label': found None; it must be one of 0 \(bad\)"):
+    with pytest.raises(InputError, match=r"^raw, row 2,.*'label'.*None.*\b0.\(bad"):
         missing.labelled_table({"label": "integer"}, ("bad", "good"))
 
 
@@ -188,7 +188,7 @@ def test_an_identifier_of_a_text_must_be_unique():
     columns = {"id": ["a", "b", "a"], "text": ["x", "y", "z"]}
     with pytest.raises(InputError) as error:
         RepositoryRows(Path("raw"), datasets.Dataset.from_dict(columns)).texts_by_id()
-    assert str(error.value) == "raw, row 1, column 'id': found 'a' (and 1 more rows); each row needs a unique id"
+    assert re.match(r"raw, row 1, .*'id': .*'a' \(.* 1 .*\); .*unique", str(error.value))
 
 
 def test_the_rows_of_a_repository_are_named_by_configuration_and_split_and_its_notes_are_not_data():
@@ -204,7 +204,7 @@ def test_the_rows_of_a_repository_are_named_by_configuration_and_split_and_its_n
         assert rows.path == Path("shop/train")
         assert rows.table({"x": "integer"})["x"].to_list() == [1, 2]
         assert read_split("train", "default").path == Path("shop/default/train")
-        with pytest.raises(InputError, match=r"^shop: split dev of config default cannot be read: Unknown split"):
+        with pytest.raises(InputError, match=r"^shop:.*\bdev\b.*\bdefault\b.*: Unknown split"):
             read_split("dev", "default")
 
 
@@ -248,12 +248,14 @@ def read_with_error(error: Exception, monkeypatch: pytest.MonkeyPatch, **argumen
 def test_a_split_that_cannot_be_read_is_reported_with_the_first_words_of_the_cause(error, reason, monkeypatch):
     with pytest.raises(InputError) as raised:
         read_with_error(error, monkeypatch)
-    assert str(raised.value) == f"shop: split train cannot be read: {reason}"
+    message = str(raised.value)
+    assert message.startswith("shop: split train ")
+    assert message.endswith(f"read: {reason}")
 
 
 @pytest.mark.parametrize("hide", [make_error_with_cause, lambda error: error], ids=["hidden", "raised"])
 def test_an_error_of_the_machine_is_raised_as_it_is(hide, monkeypatch):
-    with pytest.raises(OSError, match="folder for temporary files, which TMPDIR sets") as raised:
+    with pytest.raises(OSError, match=r"temporary .*TMPDIR") as raised:
         read_with_error(hide(OSError(errno.ENOSPC, "full")), monkeypatch, config="en")
     assert not isinstance(raised.value, InputError)
 

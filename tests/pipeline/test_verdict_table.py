@@ -1,6 +1,7 @@
 """Comparison with the numbers of the paper: what is compared, each tolerance, and each verdict."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -216,7 +217,7 @@ def test_the_deviation_of_a_change_is_assumed_equal_for_the_paper(verdicts, pape
     deviation = paper_row["aupr_error_conf_std"] - paper_row["aupr_error_mrp_std"]
     row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_delta")
     assert row["tolerance"] == expected_tolerance(deviation, deviation)
-    assert "in the paper: assumed equal" in row["tolerance_from"]
+    assert row["tolerance_from"].endswith("paper: assumed equal")
 
 
 def test_the_tolerance_of_a_standard_deviation_is_asymptotic(verdicts, paper_row):
@@ -335,12 +336,13 @@ def test_averages_over_other_calibrators_are_not_compared(hub_runs, change):
 
 def test_a_calibrator_that_did_not_run_is_not_measured(hub_runs):
     table = verdict_table(with_two_calibrators(hub_runs))
-    assert find_row(table, "main", "wands", "smart", "aurc_mrp")["reason"] == "not measured in this run"
+    assert find_row(table, "main", "wands", "smart", "aurc_mrp")["reason"].startswith("not measured")
 
 
 def test_numbers_that_depend_on_an_inferred_choice_name_it(verdicts):
     is_affected = (pl.col("row") == "ts") | pl.col("table").is_in(["ablation", "budgeted_fallback", "label_spread"])
-    assert set(verdicts.filter(is_affected)["chosen_to_match"]) == {"ts: solved to the optimum"}
+    (choice,) = set(verdicts.filter(is_affected)["chosen_to_match"])
+    assert re.match("ts: .*optimum", choice)
     assert set(verdicts.filter(~is_affected)["chosen_to_match"]) == {""}
 
 
@@ -354,6 +356,9 @@ def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
     deviation = paper_row["aupr_error_conf_std"]
     tolerance = 2 * math.sqrt(2 * STANDARD_ERROR**2 + 2 * deviation**2 / 3) + 0.0005
     row = find_row(verdict_table(runs), "main", "alloprof_rerank", "spline", "aupr_error_conf")
+    sampling = r"sampling: 0\.002 \(bootstrap over [a-z ]*\), assumed equal "
+    seeds = f"seeds: {deviation:.2g}, [a-z ]*paper: {deviation:.3g}"
+    assert re.fullmatch(f"2 .*, .*half .*{sampling}.*{seeds}", row.pop("tolerance_from"))
     assert row == {
         "table": "main",
         "dataset": "alloprof_rerank",
@@ -363,9 +368,6 @@ def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
         "measured": pytest.approx(paper + 0.01),
         "difference": pytest.approx(0.01),
         "tolerance": pytest.approx(tolerance),
-        "tolerance_from": "2 standard deviations of the difference, and half a printed unit. Standard deviation from "
-        "sampling: 0.002 (bootstrap over test groups), assumed equal for the paper. Standard "
-        f"deviation over seeds: {deviation:.2g}, in the paper: {deviation:.3g}",
         "sign_agrees": None,
         "chosen_to_match": "",
         "verdict": "near" if tolerance > 0.01 else "off",
@@ -377,14 +379,14 @@ def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
 def test_the_tolerance_of_other_variants_of_the_ablation_is_that_of_mrp(verdicts):
     variants = [row["variant"] for row in read_paper_table("ablation")]
     variant = next(name for name in variants if name not in ("confidence", "mrp"))
-    remark = "; both deviations are those of MRP on the same rows"
     mrp_row = find_row(verdicts, "ablation", "average", "mrp", "aurc")
     variant_row = find_row(verdicts, "ablation", "average", variant, "aurc")
     assert mrp_row["tolerance"] is not None
     assert variant_row["tolerance"] == mrp_row["tolerance"]
-    assert variant_row["tolerance_from"] == mrp_row["tolerance_from"] + remark
-    assert not find_row(verdicts, "ablation", "average", "confidence", "aurc")["tolerance_from"].endswith(remark)
-    assert "(bootstrap errors of independent data sets)" in mrp_row["tolerance_from"]
+    assert re.fullmatch(re.escape(mrp_row["tolerance_from"]) + "; .*MRP.*", variant_row["tolerance_from"])
+    for row in (mrp_row, find_row(verdicts, "ablation", "average", "confidence", "aurc")):
+        assert "MRP" not in row["tolerance_from"]
+    assert "independent data sets" in mrp_row["tolerance_from"]
 
 
 def test_a_tolerance_uses_the_standard_error_before_or_after_the_projection_or_of_the_change(hub_runs):
@@ -399,7 +401,7 @@ def test_a_tolerance_uses_the_standard_error_before_or_after_the_projection_or_o
         row = find_row(table, "main", "wands", "ts", column)
         assert f"sampling: {error:.2g} (" in row["tolerance_from"]
     robustness = find_row(table, "robustness", BOOSTED, "lightgbm_balanced", "aurc_mrp")
-    assert "sampling: 0.5 (bootstrap over test groups)" in robustness["tolerance_from"]
+    assert "sampling: 0.5 (bootstrap over" in robustness["tolerance_from"]
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(0.99, "near"), (1.01, "off")])
@@ -418,16 +420,16 @@ def test_each_data_set_that_cannot_be_compared_has_one_row_with_source_and_reaso
         runs, metrics=runs.metrics.filter(~pl.col("dataset").is_in(["scidocs", BOOSTED])), missing=("scidocs",)
     )
     table = verdict_table(failed).filter(table="all")
-    only_hub = "only the data set on the hub can be compared"
-    averages = "the paper averages its six data sets, and not all of them come from the hub here"
     expected = {
-        "wands": ("files", f"wands is files here; {only_hub}"),
-        "scidocs": ("failed", f"scidocs is failed here; {only_hub}"),
-        BOOSTED: ("", f"{BOOSTED} is not run here; {only_hub}"),
-        "average": ("", averages),
+        "wands": ("files", "wands .*files .*hub"),
+        "scidocs": ("failed", "scidocs .*failed .*hub"),
+        BOOSTED: ("", f"{BOOSTED} .*not run .*hub"),
+        "average": ("", ".*six data sets, .*hub"),
     }
-    rows = table.select("dataset", "row", "column", "verdict", "source", "reason").rows()
-    assert rows == [(name, "all", "all", NOT_COMPARABLE, source, reason) for name, (source, reason) in expected.items()]
+    rows = table.select("dataset", "row", "column", "verdict", "source").rows()
+    assert rows == [(name, "all", "all", NOT_COMPARABLE, source) for name, (source, _) in expected.items()]
+    for reason, (_, pattern) in zip(table["reason"], expected.values(), strict=True):
+        assert re.match(pattern, reason)
     assert set(table.select("paper", "measured", "tolerance", "sign_agrees").null_count().row(0)) == {len(expected)}
 
 
@@ -437,7 +439,7 @@ def test_without_any_data_set_from_the_hub_the_sources_of_all_are_listed():
     (row,) = verdict_table(failed).to_dicts()
     sources = dict.fromkeys(PAPER_DATASETS, "files") | {"wands": "simulated", "scidocs": "failed"}
     listed = ", ".join(f"{name} ({source})" for name, source in sources.items())
-    assert row["reason"] == f"no data set of the paper comes from the hub: {listed}"
+    assert row["reason"].endswith(f" hub: {listed}")
     assert (row["dataset"], row["source"]) == ("all", "all")
 
 
@@ -496,19 +498,18 @@ def test_the_tolerance_uses_the_seeds_and_deviations_of_each_side(hub_runs, pape
     variance = sampling_variance + run_deviation**2 / 6 + paper_deviation**2 / 3
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf")
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(variance) + 0.0005)
-    assert row["tolerance_from"].endswith(f" over seeds: {run_deviation:.2g}, in the paper: {paper_deviation:.3g}")
+    seeds = rf" seeds: {run_deviation:.2g}, [a-z ]*paper: {paper_deviation:.3g}$"
+    assert re.search(seeds, row["tolerance_from"])
 
     variance = run_deviation**2 / (2 * (6 - 1)) + paper_deviation**2 / (2 * (3 - 1))
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf_std")
     assert row["measured"] == pytest.approx(run_deviation)
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(variance) + 0.0005)
-    assert row["tolerance_from"] == (
-        "2 standard deviations of the difference of two standard deviations over seeds, and half a printed unit"
-    )
+    assert re.fullmatch("2 .*two .*deviations [a-z ]*seeds, [a-z ]*half [a-z ]*", row["tolerance_from"])
 
     paper_change_deviation = paper_deviation - paper_row["aupr_error_mrp_std"]
     change_deviation = math.sqrt(4 * (2 * paper_change_deviation) ** 2 / 5)
     variance = sampling_variance + change_deviation**2 / 6 + change_deviation**2 / 3
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_delta")
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(variance) + 0.0005)
-    assert row["tolerance_from"].endswith(f" over seeds: {change_deviation:.2g}, in the paper: assumed equal")
+    assert re.search(rf" seeds: {change_deviation:.2g}, [a-z ]*paper: assumed equal$", row["tolerance_from"])

@@ -1,5 +1,6 @@
 """`flows.verify` finds a flipped bit in an output of a stage and in DVC's cache."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_a_flipped_bit_of_an_output_or_of_the_cache_is_reported_until_it_is_repa
     flip_bit(cached)
     status, printed = check(capsys)
     assert status == 1
-    assert f"{cached.absolute()} (DVC's cache) is corrupt\n" in printed
+    assert re.search(rf"^{re.escape(str(cached.absolute()))} \(DVC's cache\) .*corrupt$", printed, re.MULTILINE)
     cached.unlink()
     dvc("repro", "-q")
     assert check(capsys)[0] == 0
@@ -75,4 +76,4 @@ def test_a_missing_output_and_a_missing_object_are_reported(finished, tmp_path, 
     listing.rename(tmp_path / listing.name)
     printed = check(capsys)[1]
     assert "two.csv is deleted\n" in printed
-    assert "out is not in cache\n" in printed
+    assert re.search("^out .*not in cache$", printed, re.MULTILINE)

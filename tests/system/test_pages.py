@@ -104,7 +104,7 @@ def test_no_page_contacts_other_servers_and_forms_describe_their_fields(visitor,
     wait_until(lambda: visitor.driver.find_elements("css selector", "canvas"))  # its graph, which needs 'unsafe-eval'
     for path, shown in PAGES.items():
         visitor.open(path, shown)
-    for name, description in (("reliability", "Names of data sets in params.yaml"), ("refresh", "Stages of dvc.yaml")):
+    for name, description in (("reliability", "sets in params.yaml"), ("refresh", "Stages of dvc.yaml")):
         visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", description)
     assert visitor.hosts() == {urllib.parse.urlsplit(served.address).netloc}
 

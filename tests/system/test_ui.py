@@ -135,14 +135,14 @@ def test_the_form_rejects_a_wrong_calibrator_and_creates_no_run(page, served):
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run?parameters={wrong}")
     before = served.list_runs("reliability")
     page.click("Submit")
-    wait_until(lambda: "'platt' is not one of" in page.text)
+    wait_until(lambda: "'platt' is not" in page.text)
     assert served.list_runs("reliability") == before
 
 
 def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, project):
     given = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["ts"]}))
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run?parameters={given}")
-    wait_until(lambda: "Names of data sets in params.yaml" in page.text)
+    wait_until(lambda: "sets in params.yaml" in page.text)
     started = time.monotonic()
     page.submit("reliability")
     wait_until(lambda: "Completed" in page.text and "reliabilities/wands" in page.text)

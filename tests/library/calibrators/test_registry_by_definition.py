@@ -14,14 +14,13 @@ LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [-4.0, -1.5, -2.0], [1.0, 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("smart", {"epochs": 3, "depth": 2}, "the calibrator smart has no setting epochs, depth"),
-        ("ts", {"epochs": 3}, "the calibrator ts has no setting epochs"),
+        ("smart", {"epochs": 3, "depth": 2}, "smart .*setting epochs, depth;"),
+        ("ts", {"epochs": 3}, "ts .*setting epochs;"),
     ],
 )
 def test_unknown_settings_are_rejected(name, settings, message):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=message):
         fit_prefixes(name, LOGITS, np.array([0, 1, 1, 2]), [4], seed=1, settings=settings)
-    assert str(error.value) == f"{message}; correct or remove it"
 
 
 def test_transformed_rows_are_a_matrix_product_that_skips_weights_of_zero():

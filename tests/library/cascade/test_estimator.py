@@ -141,12 +141,12 @@ def test_the_same_rows_give_the_same_cascade(cascade):
 def test_groups_are_not_divided_between_fit_and_test():
     cascade = Cascade(**CALLS, target_accuracy=0.75).fit(LABELLED, groups="query")
     assert cascade.summary_.numbers["test_rows"] % 5 == 0
-    assert "new groups are independent" in str(cascade.summary_)
+    assert "new groups" in str(cascade.summary_)
 
 
 def test_too_few_groups_are_named():
     few = LABELLED.with_columns(query=pl.col("query") // 8)
-    with pytest.raises(InputError, match=r"^No thresholds: 8 groups test the thresholds") as refusal:
+    with pytest.raises(InputError, match=r"^No thresholds: 8 groups ") as refusal:
         Cascade(**CALLS, target_accuracy=0.9).fit(few, groups="query")
     shown, needed = re.findall(r"at most ([0-9.]+)%.*label about ([0-9]+) groups", str(refusal.value))[0]
     assert min_groups_to_reject(float(shown) / 100, 0.05) <= 8 < min_groups_to_reject(float(shown) / 100 + 0.01, 0.05)
@@ -159,7 +159,7 @@ def test_a_model_that_does_not_pay_is_not_asked():
     cascade = Cascade(**CALLS, target_accuracy=TARGET).fit(useless)
     assert cascade.summary_.numbers["chosen"]["models"] == ["small"]
     assert set(cascade.apply(NEW.drop("large"))["cascade_route"]) == {"use", "person"}
-    assert any(line.startswith("Not asked: large; on the rows that chose the plan") for line in cascade.summary_.lines)
+    assert any(line.startswith("Not asked: large;") for line in cascade.summary_.lines)
 
 
 def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
@@ -171,7 +171,7 @@ def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
 
 def test_no_cascade_is_written_if_a_person_alone_is_cheaper():
     costs = {"small": 10, "large": 20, "person": 1}
-    with pytest.raises(InputError, match=r"No cascade reaches 95% at less than a person alone \(1 per row\)"):
+    with pytest.raises(InputError, match=r"No cascade .*95%.* person .*\(1 per "):
         Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.95).fit(LABELLED)
 
 
@@ -189,7 +189,7 @@ def test_rows_that_nothing_names_must_keep_their_order(cascade):
     fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.drop("id", "query"))
     fitted.apply(NEW.drop("id", "query", "large"))
     assert not fitted.routes_.are_identified
-    assert any("in the same order" in line for line in fitted.routes_.describe())
+    assert any("same order" in line for line in fitted.routes_.describe())
 
 
 def test_a_column_of_queries_without_groups_is_noted():
@@ -213,7 +213,7 @@ def test_the_expected_accuracy_in_the_end_counts_the_person():
 
 def test_without_a_person_a_target_may_be_out_of_reach():
     costs = {"small": 1, "large": 10}
-    with pytest.raises(InputError, match="give the cost of a person"):
+    with pytest.raises(InputError, match=r"99\.0%.*cost of .*person"):
         Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.99).fit(LABELLED)
     cascade = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.75).fit(LABELLED)
     assert set(cascade.apply(NEW)["cascade_route"]) == {"use"}
@@ -243,34 +243,34 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
     cascade = Cascade(**CALLS, target_accuracy=0.8, drop_unlabelled=True).fit(partly)
     labelled = Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.filter(pl.col("id") % 10 > 0))
     assert cascade.summary_.to_dict() == labelled.summary_.to_dict()
-    assert "60 of 600 rows have no label" in cascade.summary_.notes[0]
+    assert re.search("^60 of 600 .*no label", cascade.summary_.notes[0])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"models": {}}, "give 1 to 5"),
-        ({"models": {"person": MODELS["small"]}}, "a model is called 'person'"),
-        ({"models": {"a b": MODELS["small"]}}, "a model is called 'a b'"),
+        ({"models": {"person": MODELS["small"]}}, "called 'person'"),
+        ({"models": {"a b": MODELS["small"]}}, "called 'a b'"),
         ({"models": {"small": {"column": "small"}}}, "has column; use"),
-        ({"models": {"small": {"confidence": "small_confidence"}}}, "such as {'decision': 'COLUMN'}"),
+        ({"models": {"small": {"confidence": "small_confidence"}}}, r"\{'decision': 'COLUMN'\}"),
         ({"models": {"small": "small"}}, "give its columns"),
-        ({"costs": {"small": 1}}, "give one for each"),
-        ({"costs": COSTS | {"people": 1}}, "people is no model, and people who decide the rest have the cost person"),
+        ({"costs": {"small": 1}}, "given for small;.*small, large,.*person"),
+        ({"costs": COSTS | {"people": 1}}, "people is no model.*cost person"),
         ({"costs": COSTS | {"small": -1}}, "at least 0"),
         ({"costs": COSTS | {"small": float("nan")}}, "at least 0"),
-        ({"target_accuracy": 1.0}, "target_accuracy is 1.0"),
-        ({"budget": 3}, "target_accuracy=0.95, or budget"),
-        ({"target_accuracy": None}, "target_accuracy=0.95, or budget"),
+        ({"target_accuracy": 1.0}, r"target_accuracy is 1\.0"),
+        ({"budget": 3}, r"target_accuracy=0\.95, or budget"),
+        ({"target_accuracy": None}, r"target_accuracy=0\.95, or budget"),
         ({"target_accuracy": None, "budget": 0}, "above 0"),
         ({"person_accuracy": 0}, "person_accuracy is 0"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"confidence_level": 0}, "confidence_level is 0"),
-        ({"costs": COSTS | {"small": "1"}}, "the cost of small is '1'"),
+        ({"costs": COSTS | {"small": "1"}}, "cost of small .*'1'"),
     ],
 )
 def test_invalid_parameters_are_refused(change, message):
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises(InputError, match=message):
         Cascade(**(CALLS | {"target_accuracy": 0.8} | change)).fit(LABELLED)
 
 
@@ -316,7 +316,7 @@ def test_few_rows_are_refused():
 
 
 def test_a_column_that_the_cascade_computes_is_refused():
-    with pytest.raises(InputError, match="agrees_with_small, which the cascade computes"):
+    with pytest.raises(InputError, match=r"column agrees_with_small,.*rename"):
         Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.with_columns(agrees_with_small=1))
 
 
@@ -417,15 +417,15 @@ def test_equal_values_have_equal_texts(values, expected):
 def test_a_column_that_identified_the_labelled_rows_is_required(of_decisions):
     extra = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")))
     assert extra.document_.identity_columns == ("assessor", "passage", "query")
-    assert any("identified by assessor, passage, query" in line for line in extra.summary_.lines)
-    with pytest.raises(InputError, match=r"no column assessor.*such as id='passage,query'"):
+    assert any(re.search("identified .*assessor, passage, query:", line) for line in extra.summary_.lines)
+    with pytest.raises(InputError, match=r"no column assessor.*id='passage,query'"):
         extra.apply(NUMBERED)
     named = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")), id=["passage", "query"])
     assert named.apply(NUMBERED).equals(of_decisions.apply(NUMBERED))
 
 
 def test_columns_of_ids_must_exist():
-    with pytest.raises(InputError, match="no column page, which id names"):
+    with pytest.raises(InputError, match=r"no column page,.*\bid\b"):
         fit_decisions(NUMBERED, id=["passage", "page"])
 
 
@@ -477,7 +477,7 @@ def test_the_cost_counts_what_each_model_was_asked(cascade):
     assert routes.cost == 300 + 10 * n_sent + 100 * routes.waiting["person"]
     cascade.apply(NEW.drop("large"))
     assert cascade.routes_.cost == 300
-    assert any(f"asking large adds {n_sent} x 10" in line for line in cascade.routes_.describe())
+    assert any(re.search(rf"large adds {n_sent} x 10\b", line) for line in cascade.routes_.describe())
 
 
 def test_an_expected_accuracy_below_the_target_is_explained(cascade):
@@ -521,7 +521,7 @@ def test_decisions_that_are_divided_by_lot_are_named(cascade, of_decisions):
 def test_a_model_that_is_asked_after_a_more_expensive_one_is_noted(cascade):
     costs = {"small": 10, "large": 1, "person": 100}
     notes = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.85).fit(LABELLED).summary_.notes
-    assert any("small, which costs 10, is asked before large" in note for note in notes)
+    assert any(re.search("small, .*10, is asked before large, .*1:", note) for note in notes)
     assert not any("is asked before" in note for note in cascade.summary_.notes)
 
 
@@ -574,13 +574,13 @@ def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_
 @pytest.mark.parametrize("budget", [15.0, 20.0, 30.0, 50.0])
 def test_a_cost_above_the_budget_is_explained(budget):
     cascade = Cascade(**CALLS, budget=budget).fit(LABELLED)
-    is_explained = any("kept on the rows that chose" in line for line in cascade.summary_.lines)
+    is_explained = any(f"budget of {budget:g} " in line for line in cascade.summary_.lines)
     assert is_explained == (cascade.summary_.numbers["chosen"]["cost"] > budget)
 
 
 def test_a_refusal_says_that_an_earlier_cascade_is_unchanged(tmp_path):
     (tmp_path / "cascade.json").write_text("earlier")
-    with pytest.raises(InputError, match=r"cascade.json is an earlier cascade and was not changed"):
+    with pytest.raises(InputError, match=r"cascade\.json .*not changed"):
         fit_command(tmp_path, "--target-accuracy", 0.9999, "--force")
     assert (tmp_path / "cascade.json").read_text() == "earlier"
 
@@ -602,7 +602,7 @@ def damaged(cascade: Cascade, **change: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not a complete JSON file"),
+        ("{", "not a complete JSON"),
         ("{}", "is not a cascade"),
         ("[]", "is not a cascade"),
     ],
@@ -615,11 +615,11 @@ def test_other_files_are_refused(text, message, tmp_path):
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="does not exist; `relmap cascade fit` writes a cascade"):
+    with pytest.raises(InputError, match=r"cascade\.json.*exist.*`relmap cascade fit`"):
         load_cascade(tmp_path / "cascade.json")
     monkeypatch.setattr(document, "MAX_FILE_BYTES", 1)
     (tmp_path / "cascade.json").write_text("{}")
-    with pytest.raises(InputError, match="a cascade is far smaller"):
+    with pytest.raises(InputError, match=r"cascade\.json has 2 bytes"):
         load_cascade(tmp_path / "cascade.json")
 
 
@@ -627,14 +627,18 @@ def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
 def test_a_damaged_cascade_is_refused(change, cascade, tmp_path):
     path = tmp_path / "cascade.json"
     path.write_text(damaged(cascade, **change))
-    with pytest.raises(InputError, match="not a valid cascade"):
+    (field,) = change
+    with pytest.raises(InputError, match=rf"cascade\.json .*valid.*: {field}: "):
         load_cascade(path)
 
 
 def test_maps_that_do_not_fit_together_are_refused(cascade):
     steps = cascade.document_.model_dump(mode="json")["steps"]
-    for wrong in (steps[::-1], [steps[0], steps[0]]):
-        with pytest.raises(ValueError, match=r"does not read the decisions|different names"):
+    for wrong, message in (
+        (steps[::-1], "map of large .*decisions"),
+        ([steps[0]] * 2, "small, small .*different names"),
+    ):
+        with pytest.raises(ValueError, match=message):
             CascadeDocument.model_validate_json(damaged(cascade, steps=wrong))
 
 
@@ -666,7 +670,7 @@ def test_unclear_costs_are_refused(text):
 
 
 def test_rows_with_sampling_weights_are_refused():
-    with pytest.raises(InputError, match="sampled with equal probabilities"):
+    with pytest.raises(InputError, match=r"inverse_probability: .*equal probabilities"):
         Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.with_columns(inverse_probability=2.0))
 
 
@@ -681,13 +685,11 @@ def test_no_rows_have_no_routes(cascade):
     assert len(cascade.apply(NEW.clear())) == 0
 
 
-@pytest.mark.parametrize(
-    ("large", "expected"), [("small", "the same decision in all"), ("other", "different decisions")]
-)
+@pytest.mark.parametrize(("large", "expected"), [("small", "same"), ("other", "different")])
 def test_models_that_always_or_never_agree_are_named(large, expected):
     other = pl.when(pl.col("small") == "no").then(pl.lit("yes")).otherwise(pl.lit("no"))
     rows = LABELLED.with_columns(other=other, large="small" if large == "small" else other)
-    with pytest.raises(InputError, match=f"small and large have {expected}"):
+    with pytest.raises(InputError, match=f"^small .*large .*{expected} .* 300 "):
         Cascade(**CALLS, target_accuracy=TARGET).fit(rows)
 
 
@@ -703,10 +705,10 @@ def test_messages_name_the_fields_of_a_model_on_the_command_line(tmp_path):
     arguments = ["cascade", "fit", "--predictions", tmp_path / "p.parquet", "--cost", "small=1,large=10,person=100"]
     arguments += ["--target-accuracy", TARGET, "--labels", "no,yes", "--out", tmp_path / "c.json"]
     arguments += ["--model", "small decision=small confidence=small_confidence"]
-    with pytest.raises(InputError, match="give percent=true in --model small"):
+    with pytest.raises(InputError, match=r"percent=true .*--model small"):
         run_command(*arguments, "--model", "large decision=large")
     arguments[-1] += " percent=true"
-    with pytest.raises(InputError, match="no column larg, which decision of --model large names"):
+    with pytest.raises(InputError, match=r"column larg,.*decision.*--model large"):
         run_command(*arguments, "--model", "large decision=larg")
     with pytest.raises(InputError, match="give percent=True"):
         Cascade(**CALLS, target_accuracy=TARGET).fit(percent)
@@ -715,5 +717,6 @@ def test_messages_name_the_fields_of_a_model_on_the_command_line(tmp_path):
 def test_a_model_whose_decisions_are_mostly_wrong_is_noted():
     inverted = LABELLED.with_columns(pl.col("large").replace({"no": "yes", "yes": "no"}))
     notes = Cascade(**CALLS, target_accuracy=TARGET).fit(inverted).summary_.notes
-    assert [note for note in notes if note.startswith("More than half of the decisions of large are wrong")]
-    assert not [note for note in notes if "decisions of small" in note]
+    (mostly_wrong,) = [note for note in notes if note.startswith("More than half")]
+    assert " large " in mostly_wrong
+    assert "small" not in mostly_wrong

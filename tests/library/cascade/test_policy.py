@@ -172,7 +172,7 @@ def test_nothing_is_chosen_below_the_cost_of_the_first_model():
 
 @pytest.mark.parametrize("arguments", [{}, {"target": 0.9, "budget": 3}])
 def test_exactly_one_of_target_and_budget_is_required(arguments):
-    with pytest.raises(InputError, match="target accuracy or a budget"):
+    with pytest.raises(InputError, match=r"target .*budget"):
         choose_policy([plan(ROWS)], **arguments)
 
 

@@ -32,7 +32,7 @@ def test_a_population_with_a_column_of_an_unsupported_type_is_rejected_with_its_
     table = pa.table({"decision": [0, 1], "confidence": pa.nulls(2, pa.binary())})
     pq.write_table(table, path)
     predictions = open_predictions(path)
-    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: the column confidence is binary"):
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: .* confidence .*binary"):
         PopulationSummary.from_file(maps.make_map(confidence_only=True), predictions, ignore_progress)
 
 
@@ -80,11 +80,11 @@ def test_a_share_is_formatted_with_its_interval_if_both_ends_are_known(estimate,
 
 def test_the_description_has_kappa_and_each_label():
     agreement = make_agreement(2, share(-0.001, -0.25, 0.5))
-    assert describe_agreement(agreement) == [
-        "Cohen's kappa, the agreement with true labels beyond chance: 0.00 (95% interval -0.25 to 0.50).",
-        "  label 0: precision 25.0% (12.5 to 50.0%), recall 100.0%.",
-        "  label 1: precision 25.0% (12.5 to 50.0%), recall 100.0%.",
-    ]
+    kappa, *labels = describe_agreement(agreement)
+    assert re.search(r"kappa.*: 0\.00 \(95% .*-0\.25 to 0\.50\)", kappa)
+    assert len(labels) == 2
+    for k, line in enumerate(labels):
+        assert re.search(rf"label {k}: precision 25\.0% \(12\.5 to 50\.0%\), recall 100\.0%", line)
 
 
 def test_the_description_omits_an_undefined_kappa():

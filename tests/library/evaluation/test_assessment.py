@@ -1,5 +1,7 @@
 """Summaries of the library: their text, and what an assessment reports about rows of each origin."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -24,14 +26,7 @@ from tests.maps import fit_file as fit_map
 
 N_ROWS = 240
 MAP = maps.make_map("confidence")
-NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
-ESTIMATE_NOTE = (
-    "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
-    "guarantee, give labelled rows that the fit did not use, or fit again with {}."
-)
-ONE_REQUEST = (
-    "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a cut to validate"
-)
+READING_NOTE = "How it was read."
 
 
 def make_rows(group: str | None = None) -> FixedDecisions:
@@ -44,7 +39,7 @@ def assess(
     """Score rows, of which the first `n_fitted` were used for the fit."""
     rows = make_rows() if rows is None else rows
     fitted = np.arange(len(rows)) < n_fitted
-    return MapAssessment(document, rows, FittedMap.from_document(document)(rows), origin, ["How it was read."], fitted)
+    return MapAssessment(document, rows, FittedMap.from_document(document)(rows), origin, [READING_NOTE], fitted)
 
 
 def test_a_summary_is_printed_with_its_notes_at_the_end_and_escapes():
@@ -86,14 +81,17 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
     cuts = choose_cut(assess(origin, n_fitted=7), **request_, confidence_level=0.8)
     expected = thresholds_of(request_, 0.8)
     is_guaranteed = origin in ("new", "held_out")
-    notes = ["How it was read."]
+    patterns = []
     if not is_guaranteed:
         # 5 of the 7 fit rows show an accuracy of 60%: 0.6^5 is below half of the level of 0.2
         share = 0.65 if "target_accuracy" in request_ else 0.3
-        notes.append(ESTIMATE_NOTE.format(f"--hold-out {share}"))
+        patterns.append(rf"without a guarantee.* --hold-out {share}\.$")
     elif "cut" in request_:
-        notes.append("The bounds hold if the cut was chosen without looking at these rows.")
-    assert list(cuts.notes) == notes
+        patterns.append("bounds hold if .*cut")
+    reading_note, *notes = cuts.notes
+    assert reading_note == READING_NOTE
+    assert len(notes) == len(patterns)
+    assert all(map(re.search, patterns, notes))
     assert list(cuts.lines) == expected.describe(maps.LABEL_NAMES, is_guaranteed=is_guaranteed)
     assert any("confidence" in line for line in cuts.lines) == is_guaranteed
     origin_of_cuts = {"guaranteed": is_guaranteed, "fitted_rows": 7, "map_fingerprint": MAP.fingerprint}
@@ -102,16 +100,14 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
 
 def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
     with naming("python"):
-        assert choose_cut(assess("out_of_fold"), cut=0.5).notes[-1] == ESTIMATE_NOTE.format("hold_out=0.3")
+        assert choose_cut(assess("out_of_fold"), cut=0.5).notes[-1].endswith(" hold_out=0.3.")
 
 
 def test_cuts_of_grouped_rows_use_every_row():
     cuts = choose_cut(assess(rows=make_rows("group")), coverage=0.5)
     assert (cuts.numbers["overall"]["rows"], cuts.numbers["groups"]) == (N_ROWS, N_ROWS // 10)
-    assert cuts.notes[1:] == (
-        "All 240 rows of the 24 groups are used. The bounds are for the mean accuracy of groups and, with many groups, "
-        "for that of all rows.",
-    )
+    (note,) = cuts.notes[1:]
+    assert re.search("All 240 rows .*24 groups .*mean accuracy of groups", note)
 
 
 def test_the_order_of_groups_depends_on_the_seed_of_the_map():
@@ -128,7 +124,7 @@ def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
     assert cuts.cut == pytest.approx(0.75)
     assert cuts.numbers["overall"]["rows"] == N_ROWS
     assert (cuts.numbers["map_fingerprint"], cuts.numbers["guaranteed"]) == (MAP.fingerprint, False)
-    assert cuts.notes == ("How it was read.",)
+    assert cuts.notes == (READING_NOTE,)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +140,13 @@ def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
     ],
 )
 def test_exactly_one_request_must_be_given(request_):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"exactly one.*target accuracy.*coverage.*costs.*cut"):
         choose_cut(assess(), **request_)
-    assert str(error.value) == ONE_REQUEST
 
 
 @pytest.mark.parametrize("request_", [{"cost_error": 5}, {"cost_review": 1}])
 def test_both_costs_must_be_given(request_):
-    with pytest.raises(InputError, match="give an error cost above 0"):
+    with pytest.raises(InputError, match="error cost above 0"):
         choose_cut(assess(), **request_)
 
 
@@ -161,19 +156,19 @@ def test_both_costs_must_be_given(request_):
 )
 def test_drift_is_tested_on_the_rows_that_were_not_used_for_the_fit(origin, n_fitted, tests_drift):
     evaluation = assess(origin, n_fitted=n_fitted).evaluate()
-    assert (NO_DRIFT_TEST in evaluation.lines) == (not tests_drift)
+    assert any(re.match("Drift is not .*fitted", line) for line in evaluation.lines) == (not tests_drift)
     assert len(evaluation.lines) <= 8
     assert (evaluation.numbers["drift"] is not None) == tests_drift
     assert evaluation.numbers["fitted_rows"] == n_fitted
     assert evaluation.numbers["rows"] == N_ROWS
-    assert evaluation.notes == ("How it was read.",)
+    assert evaluation.notes == (READING_NOTE,)
 
 
 def test_the_held_out_rows_of_the_protocol_are_the_reference_of_the_drift_test():
     source = MAP.source.model_copy(update={"protocol": DEFAULTS.protocol})
     evaluation = assess("held_out", MAP.model_copy(update={"source": source})).evaluate()
     assert evaluation.numbers["drift"] is None
-    assert any("these rows are the reference" in line for line in evaluation.lines)
+    assert any("are the reference" in line for line in evaluation.lines)
 
 
 def test_ranges_that_were_not_tested_are_always_named():
@@ -188,21 +183,20 @@ def test_ranges_that_were_not_tested_are_always_named():
 INVALID_FITS = {
     "a group with a control character": (
         {"group": "q\x07"},
-        "the name of the group column, 'q\\x07', has unprintable characters; rename the column",
+        r"group column.*'q\\x07'.*unprintable",
     ),
     "signals under the paper's protocol": (
         {"protocol": "paper", "signals": ("group",)},
-        "the paper's protocol splits the rows itself and supports no signals; omit --signals and --hold-out",
+        "paper's protocol .*--signals .*--hold-out",
     ),
     "a hold-out under the paper's protocol": (
         {"protocol": "paper", "hold_out": 0.25},
-        "the paper's protocol splits the rows itself and supports no signals; omit --signals and --hold-out",
+        "paper's protocol .*--signals .*--hold-out",
     ),
 }
 
 
-@pytest.mark.parametrize(("options", "message"), INVALID_FITS.values(), ids=INVALID_FITS)
-def test_invalid_options_of_a_fit_are_rejected(options, message):
-    with pytest.raises(InputError) as error:
+@pytest.mark.parametrize(("options", "pattern"), INVALID_FITS.values(), ids=INVALID_FITS)
+def test_invalid_options_of_a_fit_are_rejected(options, pattern):
+    with pytest.raises(InputError, match=pattern):
         fit_map(FramePredictions.from_frame(maps.make_predictions(60)), **options)
-    assert str(error.value) == message

@@ -1,5 +1,6 @@
 """The drift test equals loops over cells; minimum numbers of rows and groups, and the sentences."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -260,30 +261,29 @@ UPPER = replace(LOWER, half="upper", rows=20, p_value=0.00251)
 TOP = TopDrift(
     share=0.3, limit=0.8754, rows=90, mean_reliability=0.9, accuracy=0.7, expected_accuracy=0.88, p_value=0.0034
 )
-FALSE_ALARMS = (
-    "False alarm rate: at most 1% for each evaluation. A change of the label frequencies is not tested, since it does "
-    "not invalidate the map."
-)
-LOWER_CHANGED = (
-    "The map no longer holds for partial at reliability below 0.625: accuracy 0.50 in 1,234 rows, 0.40 at the same "
-    "reliabilities when the map was fitted (p-value 0.004)."
-)
+# patterns of lines
+FALSE_ALARMS = r"^False alarm\D* 1% .*label frequencies"
+LOWER_CHANGED = r"no longer holds \D*partial \D*below 0\.625: \D*0\.50 \D*1,234 rows, 0\.40 \D*\(p-value 0\.004\)"
+
+
+def assert_matches(lines: list[str], patterns: list[str]) -> None:
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.search(pattern, line), line
 
 
 def test_changes_are_described_by_increasing_p_value():
     result = DriftResult(level=0.01, cells=(LOWER, UPPER), top=(TOP,))
     assert result.changed == (UPPER, TOP, LOWER)
     assert not result.holds
-    assert result.describe(LABEL_NAMES) == [
-        "The map no longer holds for partial at reliability 0.625 and above: accuracy 0.50 in 20 rows, 0.40 at the "
-        "same reliabilities when the map was fitted (p-value 0.0025).",
-        "The map no longer holds for the most reliable 30%, at reliability 0.875 and above: accuracy 0.70 in 90 rows, "
-        "0.88 at the same reliabilities when the map was fitted (p-value 0.0034).",
+    expected = [
+        r"no longer holds .*partial \D*0\.625 and above: \D*0\.50 \D*20 rows, 0\.40 \D*\(p-value 0\.0025\)",
+        r"no longer holds .*most reliable 30%\D*0\.875 and above: \D*0\.70 \D*90 rows, 0\.88 \D*\(p-value 0\.0034\)",
         LOWER_CHANGED,
-        FIT_AGAIN,
+        f"^{FIT_AGAIN}$",
         FALSE_ALARMS,
     ]
-    assert result.describe()[2] == LOWER_CHANGED.replace("partial", "1")
+    assert_matches(result.describe(LABEL_NAMES), expected)
+    assert result.describe()[2] == result.describe(LABEL_NAMES)[2].replace("partial", "1")
 
 
 @pytest.mark.parametrize(("level", "changed"), [(0.004, (LOWER,)), (0.0039, ())])
@@ -297,37 +297,30 @@ def test_a_change_is_significant_up_to_the_level(level, changed):
 @pytest.mark.parametrize(
     ("n_changed", "last"),
     [
-        (5, FIT_AGAIN),
-        (6, f"It does not hold for 1 more groups of rows either. {FIT_AGAIN}"),
-        (8, f"It does not hold for 3 more groups of rows either. {FIT_AGAIN}"),
+        (5, f"^{FIT_AGAIN}$"),
+        (6, rf"^\D*1 more \D*{FIT_AGAIN}$"),
+        (8, rf"^\D*3 more \D*{FIT_AGAIN}$"),
     ],
 )
 def test_at_most_five_changes_are_listed(n_changed, last):
     lines = DriftResult(level=0.01, cells=(LOWER,) * n_changed).describe(LABEL_NAMES)
-    assert lines == [*[LOWER_CHANGED] * 5, last, FALSE_ALARMS]
+    assert_matches(lines, [*[LOWER_CHANGED] * 5, last, FALSE_ALARMS])
 
 
 @pytest.mark.parametrize(("n_untested", "more"), [(1, ""), (5, ""), (6, "; and 1 more"), (9, "; and 4 more")])
 def test_at_most_five_untested_cells_are_listed(n_untested, more):
     untested = (replace(LOWER, p_value=None),) * n_untested
-    listed = "; ".join(["partial at reliability below 0.625"] * min(n_untested, 5))
-    not_tested = f"Not tested, because there are too few new rows or fit rows: {listed}{more}."
+    listed = "; ".join([LOWER.describe_rows(LABEL_NAMES)] * min(n_untested, 5))
+    not_tested = f"^Not tested.*few.*: {re.escape(listed + more)}.$"
     without_tests = DriftResult(level=0.01, cells=untested)
-    assert without_tests.describe(LABEL_NAMES) == [
-        "It is unknown whether the map still holds: no label has enough labelled rows for a test.",
-        not_tested,
-    ]
+    assert_matches(without_tests.describe(LABEL_NAMES), ["unknown .*no label", not_tested])
     assert without_tests.holds
     with_test = DriftResult(level=0.01, cells=untested, top=(replace(TOP, p_value=0.5),))
-    assert with_test.describe(LABEL_NAMES) == [
-        "No change of the accuracy at a given reliability was found in the tested range.",
-        not_tested,
-        FALSE_ALARMS,
-    ]
+    assert_matches(with_test.describe(LABEL_NAMES), ["^No change .*tested range", not_tested, FALSE_ALARMS])
 
 
 def test_the_level_of_false_alarms_is_stated():
-    assert DriftResult(level=0.0125, cells=(LOWER,)).describe()[-1].startswith("False alarm rate: at most 1.25% for")
+    assert re.match(r"False alarm\D* 1\.25% ", DriftResult(level=0.0125, cells=(LOWER,)).describe()[-1])
 
 
 def test_results_are_converted_for_json():

@@ -1,5 +1,7 @@
 """Drift by hand and in simulation."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -54,11 +56,10 @@ def test_drift_statistics_equal_a_hand_calculation(copies):
         )
         assert drifted.holds == (n_correct == 24)
         if not drifted.holds:
-            assert drifted.describe(LABEL_NAMES)[:2] == [
-                f"The map no longer holds for partial at reliability 0.5 and above: accuracy 0.60 in {n_rows} rows, "
-                f"0.90 at the same reliabilities when the map was fitted (p-value {new.p_value:.2g}).",
-                FIT_AGAIN,
-            ]
+            changed, advice = drifted.describe(LABEL_NAMES)[:2]
+            p_value = re.escape(f"(p-value {new.p_value:.2g})")
+            assert re.search(rf"partial \D*0\.5 and above: \D*0\.60 \D*{n_rows} rows, 0\.90 \D*{p_value}", changed)
+            assert advice == FIT_AGAIN
 
 
 def test_a_detectable_change_of_the_accuracy_is_found_with_the_stated_power():
@@ -181,7 +182,7 @@ def test_untested_cells_are_reported():
             nine_of_a_label,
             None,
             [0, 0, 1, 1],
-            "No change of the accuracy at a given reliability was found in the 4",
+            r"No change \D*4 ",
         ),
         (reference, slice(15), None, [], "It is unknown"),
         (small_reference, all_rows, None, [], "It is unknown"),
@@ -191,10 +192,10 @@ def test_untested_cells_are_reported():
         lines = drifted.describe(LABEL_NAMES)
         assert drifted.holds
         assert [cell.label for cell in drifted.cells if cell.p_value is not None] == tested
-        assert lines[0].startswith(first)
+        assert re.match(first, lines[0])
         if tested:
             assert lines[1].count("exact at reliability") == 2
-            assert "at most 1% for each evaluation" in lines[-1]
+            assert re.match(r"False alarm\D* 1% ", lines[-1])
 
 
 @pytest.mark.parametrize("per_group", [1, 10])

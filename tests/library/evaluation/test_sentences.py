@@ -1,5 +1,6 @@
 """The sentences and numbers that describe a fitted map, its default threshold, and its numbers of rows."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -34,8 +35,9 @@ def test_a_fit_is_described_by_its_out_of_fold_evaluation(fit):
     evaluation = evaluate_map(document, EvaluationSample.from_rows(fit.rows, fit.scored, PARAMS.metrics))
     description = describe_fit(replace(fit, label_warnings=("First.", "Second.")))
     comparison = describe_comparison(evaluation, document, "out of fold on 600 rows")
-    accuracy = f"Accuracy of the decisions: {100 * fit.rows.correct.mean():.1f}%. First. Second."
-    assert description.lines == (*comparison, accuracy, describe_models(document))
+    *first_lines, accuracy, models = description.lines
+    assert (first_lines, models) == ([*comparison], describe_models(document))
+    assert re.match(rf"Accuracy .* {100 * fit.rows.correct.mean():.1f}%\. First\. Second\.$", accuracy)
     assert len(description.lines) <= 7  # a command adds one line on the file
     details = set(description.details)
     assert {*describe_metrics(evaluation["metrics"]), *describe_limits(evaluation, document)} <= details
@@ -57,7 +59,7 @@ def test_a_fit_is_described_by_its_out_of_fold_evaluation(fit):
 def test_decisions_only_have_no_label_spread_and_are_compared_with_one_reliability():
     rows = maps.rows_of_frame(maps.make_confidence_predictions(120).drop("confidence"))
     description = describe_fit(maps.fit_map(rows, params=PARAMS))
-    assert "from one reliability for all decisions" in description.lines[0]
+    assert "from one reliability" in description.lines[0]
     assert "Label spread" not in " ".join(description.details)
     assert description.numbers["baseline"] is None
 
@@ -68,39 +70,39 @@ def problems_of(decision: list[int], label: list[int], weight: list[float] | Non
     return map_fit._find_label_problems(rows, maps.make_map())
 
 
-UNUSED = "Labels that are never decided, or never the true label: "
-BY_CHANCE = "Decisions and labels agree less often than by chance: check the numbering of the labels."
-
-
-def majority_message(percentage: str) -> str:
-    return f"Always deciding the most frequent label would be correct in {percentage}%."
+# patterns of problems
+UNUSED = "never decided, .*: "
+BY_CHANCE = "less .*than by chance"
+MOST_FREQUENT = "most frequent label .* "
 
 
 @pytest.mark.parametrize(
     ("decision", "label", "weight", "expected"),
     [
         ([0, 1, 2, 2], [0, 1, 2, 1], None, []),
-        ([0, 1, 1, 2], [0, 1, 1, 1], None, [f"{UNUSED}exact."]),
-        ([0, 0, 0], [0, 1, 2], None, [f"{UNUSED}partial, exact."]),
+        ([0, 1, 1, 2], [0, 1, 1, 1], None, [rf"{UNUSED}exact\.$"]),
+        ([0, 0, 0], [0, 1, 2], None, [rf"{UNUSED}partial, exact\.$"]),
         # half of the rows are correct, and half have the most frequent label
         ([0, 0, 1, 2], [0, 0, 2, 1], None, []),
         # 1 of 5 is correct, and 3 have the label 2; by chance, (2 * 1 + 2 * 1 + 1 * 3) / 5 = 1.4 are correct
-        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [majority_message("60.0"), BY_CHANCE]),
+        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [rf"{MOST_FREQUENT}60\.0%", BY_CHANCE]),
         # weighted, 3 of 8 are correct, and 6 of 8 have the label 1
-        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [majority_message("75.0")]),
+        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [rf"{MOST_FREQUENT}75\.0%"]),
         # none is correct; by chance, (2 * 2 + 1 * 1 + 1 * 1) / 4 = 1.5 are correct
-        ([0, 0, 1, 2], [1, 2, 0, 0], None, [majority_message("50.0"), BY_CHANCE]),
+        ([0, 0, 1, 2], [1, 2, 0, 0], None, [rf"{MOST_FREQUENT}50\.0%", BY_CHANCE]),
     ],
 )
 def test_problems_of_labels_are_described(decision, label, weight, expected):
-    assert problems_of(decision, label, weight) == expected
+    problems = problems_of(decision, label, weight)
+    assert len(problems) == len(expected)
+    assert all(map(re.search, expected, problems))
 
 
 def test_agreement_as_often_as_by_chance_is_not_reported():
     """Of four rows 2 are correct, as by chance. With a fifth row, fewer or more are correct than by chance."""
-    assert BY_CHANCE not in problems_of([0, 0, 1, 1], [0, 1, 0, 1])
-    assert BY_CHANCE in problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 1])
-    assert BY_CHANCE not in problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 0])
+    assert "by chance" not in " ".join(problems_of([0, 0, 1, 1], [0, 1, 0, 1]))
+    assert "by chance" in " ".join(problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 1]))
+    assert "by chance" not in " ".join(problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 0]))
 
 
 CONFIDENCE = np.linspace(0.05, 0.95, 10)

@@ -96,7 +96,7 @@ def test_a_rise_for_one_label_and_a_fall_for_another_are_found_within_the_labels
     assert {(change.column, change.label) for change in changed} == {("confidence", 0), ("confidence", 1)}
     falls = {change.label: change.share_new < change.share_fit for change in changed}
     assert falls == {0: True, 1: False}
-    assert "of the new rows decided no" in next(c for c in changed if c.label == 0).describe(["no", "yes"])
+    assert "rows decided no" in next(c for c in changed if c.label == 0).describe(["no", "yes"])
     earlier = model.document_.seen.model_copy(
         update={"columns": tuple(column for column in model.document_.seen.columns if column.label is None)}
     )
@@ -232,7 +232,7 @@ def test_the_groups_of_the_map_are_used_and_a_note_says_if_their_column_is_missi
     assert "grouped by query" in remembered.notes[0]
     assert named.notes == ()
     without = watch(model, rows.drop("query"))
-    assert "lacks: its groups are assumed" in without.notes[0]
+    assert re.search("query.*lacks.*--group", without.notes[0])
 
 
 def test_bars_of_a_figure_do_not_overlap_and_every_range_has_its_label(model):
@@ -306,5 +306,5 @@ def test_few_rows_and_earlier_maps_are_refused(model):
 def test_counts_that_do_not_fit_the_map_are_refused(model):
     content = model.document_.model_dump(mode="json")
     content["seen"]["columns"][0]["counts"].append(3.0)
-    with pytest.raises(ValueError, match="seen: decision has 4 counts"):
+    with pytest.raises(ValueError, match=r"seen: decision .*4 counts"):
         MapDocument.model_validate_json(json.dumps(content))

@@ -1,5 +1,7 @@
 """Layouts of columns, and the sentences about columns that are missing."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -109,115 +111,102 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
         (
             "logits probabilities label",
             {},
-            "p.csv contains predictions twice: logits and probabilities; drop one",
+            r"p\.csv .*twice.*\blogits .*\bprobabilities; .*",
         ),
         (
             "logits logits_0 logits_1 label",
             {"map_input": "logits"},
-            "p.csv contains predictions twice: logits and logits_0; drop one",
+            r"p\.csv .*twice.*\blogits .*\blogits_0; .*",
         ),
         (
             "logits_0 label",
             {},
-            "p.csv has the columns logits_0; they must be numbered 0, 1, ... without gaps, one for each label",
+            r"p\.csv .*columns logits_0; .*numbered 0, 1, .*",
         ),
         (
             "logits_0 logits_2 label",
             {},
-            "p.csv has the columns logits_0, logits_2; they must be numbered 0, 1, ... without gaps, one for "
-            "each label",
+            r"p\.csv .*columns logits_0, logits_2; .*numbered 0, 1, .*",
         ),
         (
             "logits label",
             {"group": "query"},
-            "p.csv has no column query, which --group names; it has logits, label",
+            r"p\.csv .*\bquery, .*--group .*; .*\blogits, label",
         ),
         (
             "logits y",
             {},
-            "p.csv has no column label, which must contain the true label; it has logits, y; name yours: --label y",
+            r"p\.csv.*no column label,.*\blogits, y;.*--label y",
         ),
         (
             "logits other",
             {},
-            "p.csv has no column label, which must contain the true label; it has logits, other; name yours with "
-            "--label COLUMN",
+            r"p\.csv.*no column label,.*\blogits, other;.*--label COLUMN",
         ),
         *(
-            (
-                "logits decision label",
-                {"group": name},
-                f"p.csv: {name} cannot be the column of groups, since it has predictions or labels; name another "
-                "column",
-            )
+            ("logits decision label", {"group": name}, rf"p\.csv: {name} .*groups, .*")
             for name in ("logits", "decision", "label")
         ),
         (
             "logits d label",
             {"reading": Reading(decision="d", label="d")},
-            "p.csv: the column d would be read twice, such as the decision and the true label; name another column for "
-            "one of them",
+            r"p\.csv: .*\bd .*read twice, .*",
         ),
         (
             "logits inverse_probability",
             {"reading": Reading(label="inverse_probability")},
-            "p.csv: the column inverse_probability would be read twice, such as the decision and the true label; name "
-            "another column for one of them",
+            r"p\.csv: .*\binverse_probability .*read twice, .*",
         ),
         *(
             (
                 "logits label",
                 {"reading": Reading(**{field: "x"} | ({"border": 0} if field == "score" else {}))},
-                f"p.csv has no column x, which --{field.replace('_', '-')} names; it has logits, label",
+                rf"p\.csv .*no column x, .*--{field} .*; .*\blogits, label",
             )
             for field in ("decision", "confidence", "probability", "score", "label")
         ),
         (
             "s label",
             {"reading": Reading(score="s")},
-            "--score needs --border: --score s --border 0 decides for the positive label if the score is above 0. Only "
-            "`thresholds` with --precision, --recall or --npv, without a map, needs no --border, and `fit` with more "
-            "than two labels or with a run",
+            r"--score.*--border: --score s --border 0 .*above 0\..*`thresholds`.*--precision,.*--recall.*--npv,"
+            r".*--border,.*`fit`.*",
         ),
         (
             "conf y",
             {},
-            "p.csv has the columns conf, y; it needs logits or probabilities (a list in one column, or columns "
-            "logits_0, logits_1, ...), or decision and confidence, or only decision; name yours: --confidence "
-            "conf --label y",
+            r"p\.csv .* conf, y; .*\blogits .*\bprobabilities .*\blogits_0, logits_1, .*\bdecision .*\bconfidence, "
+            r".*\bdecision; .*: --confidence conf --label y",
         ),
         (
             "a b",
             {"map_input": "decision_only", "reading": Reading(label="a")},
-            "p.csv has the columns a, b; it needs decision, like the rows that the map was fitted on; name yours "
-            "with --decision COLUMN",
+            r"p\.csv .* a, b; [^,]*\bdecision, .*\bmap .*; [^;]* --decision COLUMN",
         ),
         (
             "a",
             {"map_input": "confidence_only"},
-            "p.csv has the columns a; it needs decision and confidence, like the rows that the map was fitted on; "
-            "name yours with --decision COLUMN or --confidence COLUMN or --label COLUMN",
+            r"p\.csv .* a; [^,]*\bdecision .*\bconfidence, .*\bmap .*; .* --decision COLUMN .*--confidence COLUMN .*"
+            r"--label COLUMN",
         ),
         (
             "Score gold",
             {"map_input": "logits"},
-            "p.csv has the columns Score, gold; it needs logits or probabilities (a list in one column, or columns "
-            "logits_0, logits_1, ...), like the rows that the map was fitted on; name yours: --border 0 --score "
-            "Score --label gold",
+            r"p\.csv .* Score, gold; .*\blogits .*\bprobabilities .*\blogits_0, logits_1, .*\bmap .*; .*"
+            r": --border 0 --score Score --label gold",
         ),
     ],
 )
 def test_columns_that_are_not_found_are_named_with_a_remedy(columns, options, expected):
-    assert message_of(find_layout, columns.split(), "p.csv", labelled=True, **options) == expected
+    assert re.fullmatch(expected, message_of(find_layout, columns.split(), "p.csv", labelled=True, **options))
 
 
 def test_names_with_spaces_at_an_end_suggest_another_separator():
     for names in (["a", " b"], ["a ", "b"]):
         message = message_of(find_layout, names, "p.csv", labelled=True)
-        assert message.endswith("or only decision; are they separated by commas, without spaces?")
+        assert re.search(r"; [^;]*commas.*spaces\?$", message)
     inner_space = message_of(find_layout, ["a b", "c"], "p.csv", labelled=True)
     assert "spaces" not in inner_space
-    assert "p.csv has the columns (none); it needs" in message_of(find_layout, [], "p.csv", labelled=True)
+    assert re.match(r"p\.csv .*\(none\); ", message_of(find_layout, [], "p.csv", labelled=True))
 
 
 def test_a_label_is_not_required_of_rows_without_labels():
@@ -227,36 +216,27 @@ def test_a_label_is_not_required_of_rows_without_labels():
 
 
 def test_placeholders_are_suggested_for_columns_without_a_common_name():
-    assert suggest_options(["x"], ["score", "label"]) == "; name yours with --border 0 --score COLUMN or --label COLUMN"
-    assert suggest_options(["Truth", "target"], ["label"]) == "; name yours: --label Truth"
+    placeholders = suggest_options(["x"], ["score", "label"])
+    assert re.fullmatch(r"; .* --border 0 --score COLUMN .*--label COLUMN", placeholders)
+    assert re.fullmatch(r"; .*: --label Truth", suggest_options(["Truth", "target"], ["label"]))
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"logits": "a", "score": "b"}, "--logits and --score exclude each other; give one of them"),
-        (
-            {"border": 0.0},
-            "--border needs --score: --score COLUMN --border 0 decides for the positive label if the score is above 0",
-        ),
-        (
-            {"positive": "a"},
-            "--positive names the label of --probability or --score; give one of these, or omit --positive",
-        ),
-        ({"label": "a\nb"}, "--label has unprintable characters; rename that column"),
+        ({"logits": "a", "score": "b"}, r"--logits .*--score exclude .*"),
+        ({"border": 0.0}, r"--border.*--score: --score COLUMN --border 0 .*above 0"),
+        ({"positive": "a"}, r"--positive .*--probability .*--score; .*--positive"),
+        ({"label": "a\nb"}, r"--label .*unprintable .*"),
         (
             {"confidence_words": "low"},
-            "--confidence-words has 'low'; give each word a number in [0, 1]: --confidence-words "
-            "low=.3,medium=.6,high=.9",
+            r"--confidence-words .*'low'; .*\[0, 1\]: --confidence-words low=\.3,medium=\.6,high=\.9",
         ),
-        (
-            {"confidence_words": "low=.3,LOW =.4"},
-            "--confidence-words is 'low=.3,LOW =.4'; give each word once (case is ignored)",
-        ),
+        ({"confidence_words": "low=.3,LOW =.4"}, r"--confidence-words .*'low=\.3,LOW =\.4'; .*once .*"),
     ],
 )
 def test_options_that_exclude_or_need_each_other_are_named(options, expected):
-    assert message_of(Reading, **options) == expected
+    assert re.fullmatch(expected, message_of(Reading, **options))
 
 
 @pytest.mark.parametrize("value", ["2", "1.1", "-0.1", ".", "", "0.5x", "01", "1e-3"])
@@ -277,16 +257,17 @@ def test_words_of_confidence_are_read_in_lower_case():
         ("a", 1, ("a",)),
         (" a, b ", 2, ("a", "b")),
         ('"a,b",c', 2, ("a,b", "c")),
-        ("a", 2, "labels is 'a'; it must give 2 names or more on one line, each once: no,yes"),
-        ("a,a", 2, "labels is 'a,a'; it must give 2 names or more on one line, each once: no,yes"),
-        ("a,,b", 1, "labels is 'a,,b'; it must give names on one line, each once: no,yes"),
-        ("", 1, "labels is ''; it must give names on one line, each once: no,yes"),
-        ("a\nb", 1, "labels is 'a\\nb'; it must give names on one line, each once: no,yes"),
+        ("a", 2, r"'a'; .* 2 .*line, .*once"),
+        ("a,a", 2, r"'a,a'; .* 2 .*line, .*once"),
+        ("a,,b", 1, r"'a,,b'; \D*line, .*once"),
+        ("", 1, r"''; \D*line, .*once"),
+        ("a\nb", 1, r"'a\\nb'; \D*line, .*once"),
     ],
 )
 def test_names_are_split_at_commas(value, min_names, expected):
     if isinstance(expected, str):
-        assert message_of(split_names, "labels", value, "no,yes", min_names) == f"--{expected}"
+        message = message_of(split_names, "labels", value, "no,yes", min_names)
+        assert re.fullmatch(rf"--labels .*{expected}: no,yes", message)
     else:
         assert split_names("labels", value, "no,yes", min_names) == expected
 
@@ -322,7 +303,7 @@ def test_scores_must_be_finite():
     for value, shown in [(np.inf, "inf"), (2e12, "2000000000000.0")]:
         frame = pl.DataFrame({"s": [0.0, value], "label": [0, 1]})
         message = message_of(read, frame, reading=Reading(score="s", border=0.0))
-        assert message == f"p.parquet, row 1 (from 0): s is {shown}; it must be finite, within ±1e+12"
+        assert re.fullmatch(rf"p\.parquet, row 1 .*: s is {re.escape(shown)}; .*±1e\+12", message)
     limit = pl.DataFrame({"s": [1e12, -1e12], "label": [0, 1]})
     assert read(limit, reading=Reading(score="s", border=0.0)).logits[:, 1].tolist() == [1e12, -1e12]
 
@@ -330,17 +311,17 @@ def test_scores_must_be_finite():
 @pytest.mark.parametrize(
     ("frame", "reading", "found"),
     [
-        ({"logits": [[0.0, 1.0, 2.0]]}, {}, "3 logits in each row"),
-        ({"p": [0.5]}, {"probability": "p"}, "the probability of one of two labels"),
-        ({"s": [0.5]}, {"score": "s", "border": 0}, "the score of one of two labels"),
+        ({"logits": [[0.0, 1.0, 2.0]]}, {}, "3 logits"),
+        ({"p": [0.5]}, {"probability": "p"}, "probability .*two labels"),
+        ({"s": [0.5]}, {"score": "s", "border": 0}, "score .*two labels"),
     ],
 )
 def test_another_number_of_labels_is_reported(frame, reading, found):
     rows = pl.DataFrame(frame).with_columns(label=pl.lit(0))
-    expected = f"p.parquet has {found}, but there are 4 labels; give one number for each"
-    assert message_of(read, rows, n_labels=4, reading=Reading(**reading)) == expected
+    expected = rf"p\.parquet .*\b{found}\b.*, .*\b4 labels; .*"
+    assert re.fullmatch(expected, message_of(read, rows, n_labels=4, reading=Reading(**reading)))
     names = ["a", "b", "c", "d"]
-    assert message_of(read, rows, names=names, n_labels=2, reading=Reading(**reading)) == expected
+    assert re.fullmatch(expected, message_of(read, rows, names=names, n_labels=2, reading=Reading(**reading)))
 
 
 def test_decisions_with_and_without_confidence_are_read_by_name():
@@ -356,10 +337,9 @@ def test_decisions_with_and_without_confidence_are_read_by_name():
 def test_unknown_names_suggest_the_names_of_the_file():
     lists = pl.DataFrame({"logits": [[0.0, 1.0]] * 2, "label": ["b", "a"]})
     decisions = pl.DataFrame({"decision": ["b", "a"], "confidence": [0.5, 0.6], "label": ["b", "a"]})
-    order = "; name the labels with --labels in the order of the numbers in logits; the file has the labels a, b"
-    irrelevant = "; name the labels to fit: --labels a,b (the order matters only for signals of groups)"
-    assert f"label is 'b'{order} (2 of" in message_of(read, lists)
-    assert f"decision is 'b'{irrelevant} (2 of" in message_of(read, decisions, n_labels=2)
+    assert re.search(r"\blabel is 'b'; .*--labels .*\blogits; .* a, b \(2 of", message_of(read, lists))
+    irrelevant_order = r"\bdecision is 'b'; .*\bfit: --labels a,b \(.*signals .*\) \(2 of"
+    assert re.search(irrelevant_order, message_of(read, decisions, n_labels=2))
 
 
 def test_groups_of_every_plain_type_are_read_as_text():
@@ -367,11 +347,10 @@ def test_groups_of_every_plain_type_are_read_as_text():
     assert read(frame, 2, group="g").group.tolist() == ["7", "8"]
     assert read(frame, 2, group="t").group.tolist() == ["x", "y"]
     assert read(frame, 2).group is None
-    assert message_of(read, frame, 2, group="list") == (
-        "p.parquet: the groups are in list, which contains lists; name a column of numbers or text"
-    )
+    nested = message_of(read, frame, 2, group="list")
+    assert re.fullmatch(r"p\.parquet: .*groups .*\blist, .*; .*numbers .*text", nested)
     gap = frame.with_columns(g=pl.Series([None, 8]))
-    assert message_of(read, gap, 2, group="g") == "p.parquet, row 0 (from 0): g is missing; drop or fill the row"
+    assert re.fullmatch(r"p\.parquet, row 0 .*: g is missing; .*", message_of(read, gap, 2, group="g"))
 
 
 def test_weights_must_be_positive_and_finite():
@@ -380,10 +359,8 @@ def test_weights_must_be_positive_and_finite():
     assert read(frame.drop("inverse_probability"), 2).weight is None
     for weight in (0.0, -1.0, 1.1e12, np.inf):
         invalid = frame.with_columns(inverse_probability=pl.Series([1.0, weight]))
-        assert message_of(read, invalid, 2) == (
-            f"p.parquet, row 1 (from 0): inverse_probability is {weight}; it must be above 0 and at most 1e12: 1 / the "
-            "probability with which the row was sampled"
-        )
+        expected = rf"p\.parquet, row 1 .*: inverse_probability is {re.escape(str(weight))}; .*above 0 .*1e12: 1 / .*"
+        assert re.fullmatch(expected, message_of(read, invalid, 2))
 
 
 def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None, **reading: object) -> list[str]:
@@ -395,21 +372,21 @@ def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None
 def test_a_confidence_below_chance_needs_an_option():
     frame = pl.DataFrame({"decision": [1, 0, 0, 0], "confidence": [0.9, 0.494, 0.496, 0.2], "label": [0, 1, 0, 1]})
     message = message_of(doubts_of, frame, 2)
-    assert "in 2 of 4 rows confidence is below 1/2" in message
-    assert "read it with --probability confidence --positive 1. " in message
+    assert re.search(r"\b2 of 4 rows .*\bconfidence .*below 1/2\b", message)
+    assert "--probability confidence --positive 1. " in message
     assert "give --confidence confidence" in message
     assert "--probability confidence --positive yes" in message_of(doubts_of, frame, 2, ["no", "yes"])
     assert doubts_of(frame.filter(pl.col("confidence") > 0.495), 2) == []
-    assert doubts_of(frame, 2, confidence="confidence") == [
-        "In 2 of 4 rows confidence is below 1/2, the confidence of random decisions."
-    ]
+    (doubt,) = doubts_of(frame, 2, confidence="confidence")
+    assert re.search(r"\b2 of 4 rows .*\bconfidence .*below 1/2\b", doubt)
     three = frame.with_columns(confidence=pl.Series([0.9, 0.5, 0.5, 0.2]))
-    assert "in 1 of 4 rows confidence is below 1/3" in message_of(doubts_of, three, 3)
+    assert re.search(r"\b1 of 4 rows .*\bconfidence .*below 1/3\b", message_of(doubts_of, three, 3))
 
 
 def test_labels_numbered_from_one_need_names():
     frame = pl.DataFrame({"decision": [1, 2, 1], "label": [3, 1, 1]})
-    assert doubts_of(frame, 4) == ["No row has the label 0. If the labels are 1 to 3, name them: --labels 1,2,3"]
+    (doubt,) = doubts_of(frame, 4)
+    assert re.fullmatch(r".*\blabel 0\. .*\b1 to 3, .*: --labels 1,2,3", doubt)
     assert doubts_of(frame, 4, ["a", "b", "c", "d"]) == []
     assert doubts_of(frame.with_columns(label=pl.Series([0, 1, 1])), 4) == []
     assert doubts_of(frame.with_columns(decision=pl.Series([0, 1, 1])), 4) == []
@@ -439,7 +416,7 @@ def test_logits_with_one_constant_sum_are_read_only_with_an_option(rows, total):
             assert doubts_of(table, 2) == []
             continue
         message = message_of(doubts_of, table, 2)
-        assert f"every row of logits sums to {total} without a negative number" in message
+        assert re.search(rf"\blogits sums to {re.escape(total)} .*negative", message)
         assert "--probabilities logits" in message
         assert ("--percent" in message) is (total == "100")
         assert len(doubts_of(table, 2, logits="logits")) == 1

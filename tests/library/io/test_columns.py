@@ -1,5 +1,7 @@
 """Columns are read at their limits: each value is accepted, or rejected with the first row, the value and a remedy."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -32,7 +34,7 @@ from relmap.io.columns import (
 from relmap.io.text import SeparatedText
 
 ROWS = FileRows("p.parquet")
-LABEL_OPTION = "; fit takes names of labels by --labels"
+LABEL_OPTION = "; fit .*--labels"
 
 
 def no_advice() -> str:
@@ -55,9 +57,9 @@ def test_the_first_invalid_row_is_reported_and_several_are_counted():
     one = message_of(ROWS.reject, np.array([False, False, True]), lambda row: f"value {row}")
     several = message_of(ROWS.reject, pl.Series([False, True, True, False]), lambda row: f"value {row}")
     many = message_of(ROWS.reject, np.arange(2500) >= 1200, lambda row: f"value {row}")
-    assert one == "p.parquet, row 2 (from 0): value 2"
-    assert several == "p.parquet, row 1 (from 0): value 1 (2 of the 4 rows read together are invalid)"
-    assert many == "p.parquet, row 1200 (from 0): value 1200 (1,300 of the 2,500 rows read together are invalid)"
+    assert re.fullmatch(r"p\.parquet, row 2 .*: value 2", one)
+    assert re.fullmatch(r"p\.parquet, row 1 .*: value 1 \(2 of .*\b4 rows .*invalid\)", several)
+    assert re.fullmatch(r"p\.parquet, row 1200 .*: value 1200 \(1,300 of .*\b2,500 rows .*invalid\)", many)
     ROWS.reject(np.array([], dtype=bool), str)
     ROWS.reject(np.array([False]), str)
 
@@ -158,25 +160,25 @@ def test_labels_of_other_types_are_read_by_name():
 @pytest.mark.parametrize(
     ("values", "names", "n_labels", "expected"),
     [
-        ([0, None, 1], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
-        ([0.0, float("nan")], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
-        ([0, 3], None, 3, f"row 1 (from 0): label is 3, not one of 0..2{LABEL_OPTION}"),
-        ([-1, 0], None, 3, f"row 0 (from 0): label is -1, not one of 0..2{advise_unjudged('-1')}"),
-        ([0.5, 0.0], None, 3, f"row 0 (from 0): label is 0.5, not one of 0..2{LABEL_OPTION}"),
-        ([0.0, float("inf")], None, 3, f"row 1 (from 0): label is inf, not one of 0..2{LABEL_OPTION}"),
+        ([0, None, 1], None, 3, "row 1 .*: label is missing; .*"),
+        ([0.0, float("nan")], None, 3, "row 1 .*: label is missing; .*"),
+        ([0, 3], None, 3, rf"row 1 .*: label is 3,.* 0\.\.2{LABEL_OPTION}"),
+        ([-1, 0], None, 3, rf"row 0 .*: label is -1,.* 0\.\.2{re.escape(advise_unjudged('-1'))}"),
+        ([0.5, 0.0], None, 3, rf"row 0 .*: label is 0\.5,.* 0\.\.2{LABEL_OPTION}"),
+        ([0.0, float("inf")], None, 3, rf"row 1 .*: label is inf,.* 0\.\.2{LABEL_OPTION}"),
         (
             [0, -2],
             None,
             UNKNOWN_N_LABELS,
-            f"row 1 (from 0): label is -2, not one of 0, 1, 2, ...{advise_unjudged('-2')}",
+            rf"row 1 .*: label is -2,.* 0, 1, 2, \.\.\.{re.escape(advise_unjudged('-2'))}",
         ),
-        (["0", "no"], None, 3, f"row 1 (from 0): label is 'no'{LABEL_OPTION}"),
-        (["yes", "maybe"], ["no", "yes"], 2, "row 1 (from 0): label is 'maybe'; the labels are no, yes"),
-        ([1, 0], ["1", "2"], 2, "row 1 (from 0): label is '0'; the labels are 1, 2"),
+        (["0", "no"], None, 3, f"row 1 .*: label is 'no'{LABEL_OPTION}"),
+        (["yes", "maybe"], ["no", "yes"], 2, r"row 1 .*: label.*'maybe';.*\bno, yes"),
+        ([1, 0], ["1", "2"], 2, r"row 1 .*: label.*'0';.*\b1, 2"),
     ],
 )
 def test_unknown_labels_are_named_with_row_and_remedy(values, names, n_labels, expected):
-    assert message_of(read, values, names, n_labels) == f"p.parquet, {expected}"
+    assert re.fullmatch(rf"p\.parquet, {expected}", message_of(read, values, names, n_labels))
 
 
 def test_labels_at_the_limits_of_their_numbers_are_read():
@@ -188,16 +190,14 @@ def test_given_advice_replaces_the_default():
     column = pl.Series("label", ["a"])
     numbers = pl.Series("label", [5])
     options = {"names": None, "n_labels": 2, "advice": lambda: "; rename it"}
-    assert message_of(read_labels, column, ROWS, **options) == "p.parquet, row 0 (from 0): label is 'a'; rename it"
-    assert message_of(read_labels, numbers, ROWS, **options).endswith("label is 5, not one of 0..1; rename it")
+    message = message_of(read_labels, column, ROWS, **options)
+    assert re.fullmatch(r"p\.parquet, row 0 .*: label is 'a'; rename it", message)
+    assert re.search(r": label is 5, .*\b0\.\.1; rename it$", message_of(read_labels, numbers, ROWS, **options))
 
 
 def test_a_column_of_lists_is_rejected_as_labels():
     message = message_of(read, pl.Series("label", [[1], [0]]))
-    assert message == (
-        "p.parquet: the column label is List(Int64); it must hold numbers 0..K-1 or names, such as [1]; write one "
-        "label in each cell, not a list or an object"
-    )
+    assert re.fullmatch(r"p\.parquet: .*\blabel is List\(Int64\); .*\b0\.\.K-1 .*\[1\]; .*each cell, .*", message)
 
 
 def test_names_of_labels_are_found_once_in_a_known_order():
@@ -224,33 +224,24 @@ def test_whole_numbers_have_at_most_nine_digits():
 @pytest.mark.parametrize(
     ("labels", "n_labels", "by_position", "expected"),
     [
-        (["a", "b"], 2, [], "; name the labels to fit: --labels a,b (the order matters only for signals of groups)"),
-        (
-            ["b", "a"],
-            2,
-            ["p_0", "p_1"],
-            "; name the labels with --labels in the order of p_0, p_1; the file has the labels a, b",
-        ),
-        (
-            ["b", "a"],
-            2,
-            ["p"],
-            "; name the labels with --labels in the order of the numbers in p; the file has the labels a, b",
-        ),
+        (["a", "b"], 2, [], r"; .*\bfit: --labels a,b \(.*signals .*\)"),
+        (["b", "a"], 2, ["p_0", "p_1"], r"; .*--labels.* p_0, p_1;.* a, b"),
+        (["b", "a"], 2, ["p"], r"; .*--labels.*numbers in p;.* a, b"),
         (["a", "b"], 3, [], ""),
         (["a", 'b"'], 2, [], ""),
         (["a", "b,c"], 2, [], ""),
-        ([2, 3], 2, [], "; name the labels to fit, in their order: --labels 2,3"),
-        ([1, 3], 3, [], "; name the labels to fit, in their order: --labels 1,2,3"),
+        ([2, 3], 2, [], r"; .*\bfit, .*order: --labels 2,3"),
+        ([1, 3], 3, [], r"; .*\bfit, .*order: --labels 1,2,3"),
         ([2, 3], 3, [], ""),
         ([1, 4], 3, [], ""),
-        ([1, 2], UNKNOWN_N_LABELS, [], "; name the labels to fit, in their order: --labels 1,2"),
+        ([1, 2], UNKNOWN_N_LABELS, [], r"; .*\bfit, .*order: --labels 1,2"),
         ([1], UNKNOWN_N_LABELS, [], ""),
         (["a"], UNKNOWN_N_LABELS, [], ""),
     ],
 )
 def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_labels, by_position, expected):
-    assert advise_names(pl.DataFrame({"label": labels}), None, "label", n_labels, by_position) == expected
+    advice = advise_names(pl.DataFrame({"label": labels}), None, "label", n_labels, by_position)
+    assert re.fullmatch(expected, advice)
 
 
 def test_names_are_advised_up_to_the_maximum_number_of_suggested_labels():
@@ -279,13 +270,12 @@ def test_labels_of_whole_numbers_are_counted():
 def test_labels_that_are_too_large_need_names():
     frame = pl.DataFrame({"label": [0, MAX_UNNAMED_LABELS - 1], "other": [0, MAX_UNNAMED_LABELS]})
     assert count_labels(frame, "label", "label", ROWS) == MAX_UNNAMED_LABELS == 1000
-    assert message_of(count_labels, frame, "label", "other", ROWS) == (
-        "p.parquet: a label is 1000; labels are the numbers 0..K-1, or names that --labels lists in order"
-    )
+    too_large = message_of(count_labels, frame, "label", "other", ROWS)
+    assert re.fullmatch(r"p\.parquet: .*\blabel is 1000; .*\b0\.\.K-1, .*--labels .*", too_large)
     words = pl.DataFrame({"label": ["no", "yes"]})
-    assert message_of(count_labels, words, "label", "label", ROWS) == (
-        "p.parquet, row 0 (from 0): label is 'no'; name the labels to fit: --labels no,yes (the order matters only for "
-        "signals of groups) (2 of the 2 rows read together are invalid)"
+    named = message_of(count_labels, words, "label", "label", ROWS)
+    assert re.fullmatch(
+        r"p\.parquet, row 0 .*: label is 'no'; .*\bfit: --labels no,yes \(.*\) \(2 of .*\b2 rows .*\)", named
     )
 
 
@@ -317,22 +307,18 @@ def test_numbers_of_every_type_are_read(values, expected):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([1.0, None], ", row 1 (from 0): x is missing; drop or fill the row"),
-        ([1.0, float("nan")], ", row 1 (from 0): x is missing; drop or fill the row"),
-        (["1", "nan"], ", row 1 (from 0): x is 'nan', which looks like a missing value; drop or fill the row"),
-        (["1", "2x"], ", row 1 (from 0): x is '2x', not a number!"),
-        (["1,2,5", "2"], ", row 0 (from 0): x is '1,2,5', not a number!"),
-        (
-            ["1,234"],
-            ", row 0 (from 0): x is '1,234', whose comma may separate thousands or decimals; save the numbers with "
-            "decimal points and without thousands separators",
-        ),
-        ([True], ": the column x is Boolean; it must hold numbers"),
-        ([[1]], ": the column x is List(Int64); it must hold numbers"),
+        ([1.0, None], ", row 1 .*: x is missing; [^!]*"),
+        ([1.0, float("nan")], ", row 1 .*: x is missing; [^!]*"),
+        (["1", "nan"], ", row 1 .*: x is 'nan', .*missing .*; [^!]*"),
+        (["1", "2x"], ", row 1 .*: x is '2x', .*number!"),
+        (["1,2,5", "2"], ", row 0 .*: x is '1,2,5', .*number!"),
+        (["1,234"], ", row 0 .*: x is '1,234', .*thousands .*; .*decimal [^!]*"),
+        ([True], r": .*\bx is Boolean; .*numbers"),
+        ([[1]], r": .*\bx is List\(Int64\); .*numbers"),
     ],
 )
 def test_values_that_are_not_numbers_are_rejected(values, expected):
-    assert message_of(read_numbers, pl.Series("x", values), ROWS, "!") == f"p.parquet{expected}"
+    assert re.fullmatch(rf"p\.parquet{expected}", message_of(read_numbers, pl.Series("x", values), ROWS, "!"))
 
 
 @pytest.mark.parametrize(
@@ -356,10 +342,8 @@ def test_commas_that_may_separate_thousands_are_rejected(values, tmp_path):
     rows = FileRows("p.csv", text=SeparatedText(tmp_path / "p.csv", separator=";"))
     row = next(row for row, value in enumerate(values) if "," in value)
     message = message_of(read_numbers, pl.Series("x", values), rows)
-    assert message.startswith(
-        f"p.csv, line {row + 2}: x is {values[row]!r}, whose comma may separate thousands or decimals; save the "
-        "numbers with decimal points and without thousands separators"
-    )
+    value = re.escape(repr(values[row]))
+    assert re.match(rf"p\.csv, line {row + 2}: x is {value}, .*thousands .*; .*decimal ", message)
 
 
 def test_probabilities_are_read_as_numbers_percent_or_words():
@@ -377,43 +361,32 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
 @pytest.mark.parametrize(
     ("values", "reading", "expected"),
     [
-        ([-0.1, 0.5], {}, "p is -0.1; it must lie in [0, 1]"),
-        (
-            [-0.1],
-            {},
-            "p is -0.1; it must lie in [0, 1]; if these are log-probabilities, write the exponential function of them: "
-            "exp(p)",
-        ),
-        ([100.5], {"percent": True}, "p is 1.005; it must lie in [0, 1]"),
-        ([101.0], {}, "p is 101; it must lie in [0, 1]"),
-        ([100.0], {}, "p is 100; it must lie in [0, 1]; if it is in percent, give --percent"),
-        ([10.5], {}, "p is 10.5; it must lie in [0, 1]; if it is in percent, give --percent"),
-        (
-            [1.5],
-            {},
-            "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent; on a scale from 0 to 10, divide it "
-            "by 10",
-        ),
-        (["150%"], {}, "p is 1.5; it must lie in [0, 1]"),
-        ([None], {}, "p is missing; drop or fill the row"),
-        (["", None], {}, "p is missing; drop or fill the row"),
+        ([-0.1, 0.5], {}, r"p is -0\.1; [^;]*\[0, 1\]"),
+        ([-0.1], {}, r"p is -0\.1; [^;]*\[0, 1\]; .*log-probabilities, .*: exp\(p\)"),
+        ([100.5], {"percent": True}, r"p is 1\.005; [^;]*\[0, 1\]"),
+        ([101.0], {}, r"p is 101; [^;]*\[0, 1\]"),
+        ([100.0], {}, r"p is 100; [^;]*\[0, 1\]; [^;]*--percent"),
+        ([10.5], {}, r"p is 10\.5; [^;]*\[0, 1\]; [^;]*--percent"),
+        ([1.5], {}, r"p is 1\.5; [^;]*\[0, 1\]; [^;]*--percent; .* 0 to 10,.* 10"),
+        (["150%"], {}, r"p is 1\.5; [^;]*\[0, 1\]"),
+        ([None], {}, r"p is missing; [^;]*"),
+        (["", None], {}, r"p is missing; [^;]*"),
         (
             ["sure", "0.5", "unsure"],
             {},
-            "p is 'sure', not a number; give each word a number in [0, 1]: --confidence-words 'sure=?,unsure=?' (2 of "
-            "the 3 rows read together are invalid)",
+            r"p is 'sure',.*number;.*\[0, 1\]:.*--confidence-words 'sure=\?,unsure=\?' \(2 .* 3 .*\)",
         ),
-        (["low", "0/5"], {"confidence_words": "low=0"}, "p is '0/5', not a number"),
+        (["low", "0/5"], {"confidence_words": "low=0"}, r"p is '0/5', [^;]*number"),
         (
             ["low", "high"],
             {"confidence_words": "low=0"},
-            "p is 'high', not a number; give each word a number in [0, 1]: --confidence-words 'low=0,high=?'",
+            r"p is 'high',.*number;.*\[0, 1\]:.*--confidence-words 'low=0,high=\?'",
         ),
     ],
 )
 def test_invalid_probabilities_are_named_with_a_remedy(values, reading, expected):
-    column = pl.Series("p", values)
-    assert message_of(read_probabilities, column, ROWS, Reading(**reading)).partition(": ")[2] == expected
+    message = message_of(read_probabilities, pl.Series("p", values), ROWS, Reading(**reading))
+    assert re.fullmatch(expected, message.partition(": ")[2])
 
 
 def test_a_probability_of_one_percent_is_accepted():
@@ -453,40 +426,22 @@ def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([[1, 2], None], ", row 1 (from 0): x is missing; drop or fill the row"),
-        (["[1, 2]", None], ", row 1 (from 0): x is missing; drop or fill the row"),
-        ([[1, 2], [1, 2], [1, None]], ", row 2 (from 0): x has a missing number; drop or fill the row"),
-        (
-            [[1, 2], [1, 2, 3]],
-            ", row 1 (from 0): x has 3 numbers, and row 0 (from 0) has 2; each row needs one number for each label, at "
-            "least two",
-        ),
-        (
-            [[1], [2]],
-            ", row 0 (from 0): x has 1 numbers, and row 0 (from 0) has 1; each row needs one number for each label, at "
-            "least two (2 of the 2 rows read together are invalid)",
-        ),
-        (
-            pl.Series([[]], dtype=pl.List(pl.Float64)),
-            ", row 0 (from 0): x has 0 numbers, and row 0 (from 0) has 0; each row needs one number for each label, at "
-            "least two",
-        ),
-        (["[1, 2]", "1, 2"], ", row 1 (from 0): x is '1, 2', not a list of numbers such as [0.1, 0.9]"),
-        (["[a]"], ", row 0 (from 0): x is '[a]', not a list of numbers such as [0.1, 0.9]"),
+        ([[1, 2], None], ", row 1 .*: x is missing; .*"),
+        (["[1, 2]", None], ", row 1 .*: x is missing; .*"),
+        ([[1, 2], [1, 2], [1, None]], ", row 2 .*: x has .*missing number; .*"),
+        ([[1, 2], [1, 2, 3]], ", row 1 .*: x has 3 .*row 0 .* 2; .*two"),
+        ([[1], [2]], r", row 0 .*: x has 1 .*row 0 .* 1; .*two \(2 .* 2 .*\)"),
+        (pl.Series([[]], dtype=pl.List(pl.Float64)), ", row 0 .*: x has 0 .*row 0 .* 0; .*two"),
+        (["[1, 2]", "1, 2"], r", row 1 .*: x is '1, 2', .*\[0\.1, 0\.9\]"),
+        (["[a]"], r", row 0 .*: x is '\[a\]', .*\[0\.1, 0\.9\]"),
         # long values are truncated
-        (["x" * 99], f", row 0 (from 0): x is '{'x' * 59}, not a list of numbers such as [0.1, 0.9]"),
-        (
-            [0.5],
-            ": the column x is Float64; it must hold lists of numbers, or be split into columns x_0, x_1, ...",
-        ),
-        (
-            [["a", "b"]],
-            ", row 0 (from 0): x is ['a', 'b'], not a list of numbers",
-        ),
+        (["x" * 99], rf", row 0 .*: x is '{'x' * 59}, .*\[0\.1, 0\.9\]"),
+        ([0.5], r": .*\bx is Float64;.*lists.*\bx_0, x_1, \.\.\."),
+        ([["a", "b"]], r", row 0 .*: x is \['a', 'b'\],.*numbers"),
     ],
 )
 def test_values_that_are_not_lists_of_equal_length_are_rejected(values, expected):
-    assert message_of(read_number_lists, pl.Series("x", values), ROWS) == f"p.parquet{expected}"
+    assert re.fullmatch(rf"p\.parquet{expected}", message_of(read_number_lists, pl.Series("x", values), ROWS))
 
 
 @given(st.lists(st.sampled_from(["true", "false", "yes", "no", "t", "f", "fake", "maybe"]), min_size=2, unique=True))

@@ -1,6 +1,7 @@
 """Contents of files: types of columns, and files that are no data."""
 
 import errno
+import re
 from pathlib import Path
 
 import polars as pl
@@ -20,20 +21,17 @@ def message_of(call, *arguments: object, **options: object) -> str:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "is empty; !"),
-        (b"\xef\xbb\xbf \n\t", "is empty; !"),
-        (
-            b"version https://git-lfs.github.com/spec/v1\n",
-            "is a Git LFS pointer, not the file that it refers to (`git lfs pull` downloads it); !",
-        ),
-        (b"\n <!DOCTYPE html><p>", "is a web page (it begins with b'<!DOCTYPE html>'), not data; !"),
-        (b"\xef\xbb\xbf<HTML lang='en'>", "is a web page (it begins with b\"<HTML lang='en'\"), not data; !"),
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf \n\t", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", ".*Git LFS .*`git lfs pull`.*"),
+        (b"\n <!DOCTYPE html><p>", r".*web page \(.* b'<!DOCTYPE html>'\), .*"),
+        (b"\xef\xbb\xbf<HTML lang='en'>", r""".*web page \(.* b"<HTML lang='en'"\), .*"""),
     ],
 )
 def test_files_without_data_are_rejected(content, expected, tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(content)
-    assert message_of(check_content, path, "!") == f"{path} {expected}"
+    assert re.fullmatch(rf"{re.escape(str(path))} {expected}; !", message_of(check_content, path, "!"))
 
 
 def test_a_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path, monkeypatch):
@@ -44,7 +42,9 @@ def test_a_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path, monkey
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "open", fail)
-    assert message_of(check_content, path, "!") == f"{path} cannot be read: Input/output error; !"
+    message = message_of(check_content, path, "!")
+    assert message.startswith(f"{path} ")
+    assert message.endswith(": Input/output error; !")
 
 
 def test_the_first_bytes_of_a_file_are_returned(tmp_path):
@@ -53,8 +53,7 @@ def test_the_first_bytes_of_a_file_are_returned(tmp_path):
     assert check_content(path, "!") == b"a" * HEAD_BYTES
     assert message_of(check_content, tmp_path / "missing.csv", "!") == f"{tmp_path / 'missing.csv'} is missing; !"
     for url in ("https://host/p.csv", "s3://bucket/p.csv"):
-        expected = f"{url} is a URL, not a file; download it, and give the path of the file"
-        assert message_of(check_content, path.__class__(url), "!") == expected
+        assert re.fullmatch(f"{url} .*URL, .*; download .*", message_of(check_content, path.__class__(url), "!"))
 
 
 @pytest.mark.parametrize(
@@ -101,4 +100,4 @@ def test_errors_of_the_machine_are_not_errors_of_the_file(tmp_path):
         with report_parse_errors(tmp_path, "data", "!"):
             raise OSError("broken footer")
 
-    assert message_of(fail) == f"{tmp_path} is not data (broken footer); !"
+    assert re.fullmatch(rf"{re.escape(str(tmp_path))} .*data \(broken footer\); !", message_of(fail))

@@ -119,9 +119,9 @@ def read_labelled_frame(frame: pl.DataFrame, group=None, map_input=None, **optio
 
 
 def test_invalid_row_is_named_by_its_number():
-    with pytest.raises(InputError, match=r"file, row 41 \(from 0\): .* sum to 1\.1;"):
+    with pytest.raises(InputError, match=r"^file, row 41.*sum.*\b1\.1;"):
         read_labelled_frame(pl.DataFrame({"probabilities": [[1 / 40] * 40, [1.1 / 40] * 40], "label": [0, 0]}))
-    with pytest.raises(InputError, match=r"row 40 \(from 0\): label is '1'; the labels are 7, 8"):
+    with pytest.raises(InputError, match=r"^file, row 40.*\blabel.*'1';.*\b7, 8"):
         read_labelled_frame(pl.DataFrame({"logits": [[0.5, 0.5]], "label": ["1"]}), names=("7", "8"))
 
 
@@ -209,35 +209,35 @@ def make_file_of_256_mebibytes(path: Path) -> None:
 
 
 INVALID_FILES = {  # file, its bytes or a function that creates it, message
-    "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
-    "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
-    "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
-    "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
-    "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
+    "a folder": ("p.csv", Path.mkdir, r"p\.csv .*folder"),
+    "a pipe that nobody writes to": ("p.csv", os.mkfifo, r"p\.csv .*pipe"),
+    "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), r"p\.jsonl .*device"),
+    "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "name .*UTF-8"),
+    "a blank file": ("p.csv", b" \n\n", r"p\.csv is empty"),
     "parquet that is cut off": (
         "p.parquet",
         PARQUET_BYTES[: len(PARQUET_BYTES) // 2],
-        "p.parquet is not a complete parquet file",
+        r"p\.parquet .*complete parquet",
     ),
     "damaged parquet": (
         "p.parquet",
         PARQUET_BYTES[:40] + b"\xff" * 160 + PARQUET_BYTES[200:],
-        "is not a complete parquet file",
+        r"p\.parquet .*complete parquet",
     ),
-    "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
-    "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
-    "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
-    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 has NaN, which is not JSON"),
-    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a repeated key"),
-    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* repeated key"),
-    "no gzip": ("p.csv.gz", b"a,b\n", "is not a complete gzip file"),
-    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a complete gzip file"),
+    "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", r"p\.csv .*one column named a\b"),
+    "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", r"p\.csv .*complete csv .*UTF8"),
+    "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', r"p\.jsonl, line 3 .*JSON"),
+    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', r"p\.jsonl, line 2 .*NaN, .*JSON"),
+    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', r"p\.jsonl, line 3 .*repeated key"),
+    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', r"p\.jsonl, line 1 .*repeated key"),
+    "no gzip": ("p.csv.gz", b"a,b\n", r"p\.csv\.gz .*complete gzip"),
+    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], r"p\.tsv\.gz .*complete gzip"),
     "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
-    "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
+    "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', r"p\.json .*JSON list"),
     "a key twice in a list": (
         "p.json",
         b'[{"a": 1, "a": 2}]',
-        "an object with a repeated key|more than one occurrence",
+        "repeated key|one occurrence",
     ),
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
     "too much to read whole": (
@@ -262,7 +262,8 @@ def test_invalid_prediction_file_is_rejected(name, content, message, tmp_path):
 def test_missing_or_unsupported_column_is_named(name, tmp_path):
     parquet.write_table(table_of_unusual_types(), tmp_path / "p.parquet")
     assert read_file(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
-    with pytest.raises(InputError, match=f"the column {name} is|p.parquet has no column label; it has logits, fixed"):
+    facts = "no column label; .*logits, fixed" if name == "label" else f"{re.escape(name)} is"
+    with pytest.raises(InputError, match=rf"p\.parquet.*\b{facts}"):
         read_file(tmp_path / "p.parquet", [name])
 
 
@@ -300,7 +301,7 @@ def test_conversion_between_formats_preserves_any_text(origin, suffix, tmp_path_
 def test_a_column_that_only_parquet_files_can_contain_is_reported_with_its_file(suffix, tmp_path):
     path = tmp_path / "in.parquet"
     parquet.write_table(pa.table({"bytes": pa.array([b"x"] * ROWS)}), path)
-    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: the column bytes is binary"):
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: .*\bbytes .*binary"):
         write_with_columns(open_predictions(path), added_columns, tmp_path / f"out{suffix}")
     assert [file.name for file in tmp_path.iterdir()] == ["in.parquet"]
 
@@ -336,7 +337,7 @@ def test_flipped_bit_in_written_parquet_is_detected(tmp_path):
     content[20_000] ^= 1
     out.write_bytes(content)
 
-    with pytest.raises(InputError, match="CRC checksum verification failed"):
+    with pytest.raises(InputError, match="CRC checksum"):
         read_file(out, ["x"])
 
 
@@ -365,7 +366,7 @@ def test_workbook_that_unpacks_to_more_than_the_limit_is_rejected_whatever_size_
     path = tmp_path / "p.xlsx"
     write_zeros(path, n_bytes=2**21, declared=declared)
     assert path.stat().st_size < 2**13
-    with pytest.raises(InputError, match=r"p.xlsx unpacks to more than 1 MiB"):
+    with pytest.raises(InputError, match=r"p\.xlsx .*more .* 1 MiB"):
         open_predictions(path)
 
 
@@ -377,5 +378,5 @@ def test_json_line_that_is_too_long_is_rejected_with_its_number(where, tmp_path,
     path = tmp_path / "p.jsonl"
     path.write_bytes(before + b'{"a": "' + b"x" * (2**20 + 2**12) + b'"}\n')
     number = 201 if where == "later" else 1
-    with pytest.raises(InputError, match=rf"p.jsonl, line {number} has more than 1 MiB"):
+    with pytest.raises(InputError, match=rf"p\.jsonl.*line {number} .* 1 MiB"):
         open_predictions(path)

@@ -175,17 +175,17 @@ ROWS_WITH_TEXT = JUDGE_ROWS.with_columns(note=pl.Series(["=1+1", 'a,b;c\t"d"', "
 CONTRADICTORY_INPUTS = {
     "a fixed label": (
         JUDGE_ROWS.with_columns(confidence=PROBABILITY_OF_SECOND),
-        "the probability of the same label.* --probability confidence --positive 1",
+        "same label.* --probability confidence --positive 1",
     ),
     "of three": (maps.make_confidence_predictions(300).with_columns(confidence=0.2), "300 of 300 rows.*below 1/3"),
     "not logits": (
         PROBABILITY_LISTS.rename({"probabilities": "logits"}),
-        "look like probabilities.* --probabilities logits",
+        "like probabilities.* --probabilities logits",
     ),
 }
 DOUBTFUL_INPUTS = {
     "1 to K": (maps.make_confidence_predictions(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
-    "dialect": (as_text(";").encode("cp1252"), "columns separated by semicolons.*is not UTF-8: it is read as cp1252"),
+    "dialect": (as_text(";").encode("cp1252"), "semicolons.*UTF-8.*cp1252"),
 }
 
 
@@ -206,9 +206,9 @@ def test_text_row_is_named_by_its_line(tmp_path):
     content = 'label,decision,note\n\n1,1,"a\nb"\n\n0,0,c\n0,bad,d\n'
     locations = rows_in_file(open_predictions(write_file(content.encode(), tmp_path / "p.csv")))
     assert [locations.locate(row) for row in range(4)] == ["line 3", "line 6", "line 7", "row 3 (from 0)"]
-    with pytest.raises(InputError, match="line 7: decision is 'bad'"):
+    with pytest.raises(InputError, match=r"line 7: .*decision.* 'bad'"):
         read_arrays(content.encode(), tmp_path / "p.csv")
-    with pytest.raises(InputError, match="line 7: decision is 'bad'"):
+    with pytest.raises(InputError, match=r"line 7: .*decision.* 'bad'"):
         read_arrays(content.replace("1,1", " ,1").encode(), tmp_path / "p.csv", drop_unlabelled=True)
 
 
@@ -247,7 +247,7 @@ def test_every_format_round_trips(out, rows, tmp_path, monkeypatch):
 
 def test_workbook_with_too_many_rows_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "MAX_SHEET_ROWS", 300)
-    with pytest.raises(InputError, match=r"o.xlsx: a workbook holds 299 rows .* write a .parquet file"):
+    with pytest.raises(InputError, match=r"o\.xlsx: .* 299 rows .*\.parquet"):
         apply_map(
             maps.make_map(confidence_only=True, n_labels=2),
             write_file(JUDGE_ROWS, tmp_path / "p.csv"),

@@ -1,6 +1,7 @@
 """Predictions in memory: arrays and frames of several libraries."""
 
 import math
+import re
 import threading
 from types import SimpleNamespace
 
@@ -74,41 +75,34 @@ def test_arrays_are_probabilities_or_logits(data, kind, expected_kind, expected)
         (
             [[0.5, 0.5], [0.5, 0.511]],
             "auto",
-            "X, row 1 (from 0): all numbers lie in [0, 1], but this row does not sum to 1; give arrays='logits' or "
-            "arrays='probabilities'",
+            r"X, row 1 .*\[0, 1\],.*sum to 1;.*arrays='logits'.*arrays='probabilities'",
         ),
         (
             [[0.088] * 12],
             None,
-            "X, row 0 (from 0): all numbers lie in [0, 1], but this row does not sum to 1; give arrays='logits' or "
-            "arrays='probabilities'",
+            r"X, row 0 .*\[0, 1\],.*sum to 1;.*arrays='logits'.*arrays='probabilities'",
         ),
         (
             [0.5, 1.0],
             None,
-            "X may contain logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded or "
-            "fitted on a frame does not know which; give arrays='logits' or arrays='probabilities' to `load`, or to "
-            "the constructor before `fit`",
+            r"X .*\[0, 1\],.*\bmap\b.*;.*arrays='logits'.*arrays='probabilities'.*`load`,.*`fit`",
         ),
-        (["a"], "auto", "X is of the type list; give an array of numbers, or a frame"),
-        (object(), "auto", "X is of the type object; give an array of numbers, or a frame"),
-        (  # such as a dataset of Hugging Face
-            SimpleNamespace(to_polars=None),
-            "auto",
-            "X is of the type SimpleNamespace; give the frame X.to_polars()",
-        ),
+        (["a"], "auto", "X .*type list; .*array .*frame"),
+        (object(), "auto", "X .*type object; .*array .*frame"),
+        # such as a dataset of Hugging Face
+        (SimpleNamespace(to_polars=None), "auto", r"X .*type SimpleNamespace; .* X\.to_polars\(\)"),
         *(
             (
                 np.zeros(shape),
                 "auto",
-                f"X has the shape {shape}; it must be (rows, labels), or (rows,) for the second of two labels",
+                rf"X .*shape {re.escape(str(shape))};.*\(rows, labels\),.*\(rows,\).*two .*",
             )
             for shape in [(), (0,), (0, 2), (3, 1), (2, 2, 2)]
         ),
     ],
 )
 def test_other_arrays_are_rejected(data, kind, expected):
-    assert message_of(read_array, data, kind) == expected
+    assert re.fullmatch(expected, message_of(read_array, data, kind))
 
 
 def test_frames_of_every_library_become_the_same_frame():
@@ -119,20 +113,19 @@ def test_frames_of_every_library_become_the_same_frame():
     assert not is_frame(np.zeros((2, 2)))
     assert not is_frame({"a": [1]})
     repeated = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert message_of(to_polars, repeated, None).startswith("X is not a valid frame (")
-    assert message_of(to_polars, repeated, None).endswith("); fix that column")
+    assert re.fullmatch(r"X .*valid frame \(.+\); .*column", message_of(to_polars, repeated, None), re.DOTALL)
 
 
 def test_columns_are_added_once_and_in_full_length():
     frame = pl.DataFrame({"a": [1, 2]})
     assert add_column(frame, "label", ["x", None], "y").to_dict(as_series=False) == {"a": [1, 2], "label": ["x", None]}
     assert add_column(frame, "w", np.array([0.5, np.nan]), "w")["w"].to_list() == [0.5, None]
-    assert message_of(add_column, frame, "a", [1, 2], "y") == "X has a column a, and y is given too; give it once"
+    assert re.fullmatch(r"X .*column a, .*\by .*; .*once", message_of(add_column, frame, "a", [1, 2], "y"))
     for values, shape in [([1, 2, 3], "(3,)"), ([[1, 2]], "(1, 2)"), (1, "()")]:
-        expected = f"X has 2 rows, and y has the shape {shape}; give one value for each row"
-        assert message_of(add_column, frame, "b", values, "y") == expected
+        expected = rf"X .*\b2 rows, .*\by .*shape {re.escape(shape)}; .*"
+        assert re.fullmatch(expected, message_of(add_column, frame, "b", values, "y"))
     many = pl.DataFrame({"a": range(1200)})
-    assert message_of(add_column, many, "b", [1], "y").startswith("X has 1,200 rows, and y")
+    assert re.match(r"X .*\b1,200 rows, .*\by ", message_of(add_column, many, "b", [1], "y"))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +160,7 @@ def test_a_column_is_taken_from_a_frame_in_its_own_library():
     assert isinstance(get_column(frame.to_pandas(), "a", "groups"), pd.Series)
     assert get_column(frame, "a", "groups").to_list() == [1, 2]
     for data in (frame, np.zeros((2, 2))):
-        assert message_of(get_column, data, "q", "groups") == "X has no column q, which groups names"
+        assert re.fullmatch(r"X .*no column q, .*\bgroups .*", message_of(get_column, data, "q", "groups"))
 
 
 def test_columns_are_appended_in_the_library_of_the_frame():
@@ -223,8 +216,8 @@ def test_types_are_readable_with_or_without_nesting(arrow_type, flat, nested, tm
     assert is_readable(arrow_type) is nested
     if not nested:
         table = pa.table({"ok": [1]}).append_column(pa.field("bad", arrow_type), pa.nulls(1, arrow_type))
-        expected = f"p.parquet: the column bad is {arrow_type}; it must hold numbers, text or lists"
-        assert message_of(arrow_to_polars, table, "p.parquet") == expected
+        expected = rf"p\.parquet: .*\bbad is {re.escape(str(arrow_type))}; .*numbers, text .*lists"
+        assert re.fullmatch(expected, message_of(arrow_to_polars, table, "p.parquet"))
 
 
 def test_a_column_with_an_empty_name_is_read():
@@ -270,12 +263,10 @@ def test_large_files_that_are_read_at_once_are_rejected(suffix, tmp_path, monkey
     monkeypatch.setattr(frames, "MAX_WHOLE_BYTES", 3 * 2**20)
     path = tmp_path / f"p{suffix}"
     path.write_bytes(b"[" + b" " * (4 * 2**20))
-    assert message_of(read_whole, path) == (
-        f"{path} has 4 MiB, but {suffix} files are read into memory, up to 3 MiB; save it as .parquet, .csv or .jsonl, "
-        "which are read in pieces"
-    )
+    expected = rf"{re.escape(str(path))} .*\b4 MiB, .* \{suffix} .*\b3 MiB; .* \.parquet, \.csv .*\.jsonl, .*"
+    assert re.fullmatch(expected, message_of(read_whole, path))
     path.write_bytes(b"x" * (3 * 2**20))
-    assert "files are read into memory" not in message_of(read_whole, path)
+    assert "MiB" not in message_of(read_whole, path)
 
 
 @pytest.mark.parametrize(

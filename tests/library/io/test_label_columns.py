@@ -1,5 +1,7 @@
 """Predictions in separate columns of a frame, which are named like labels."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -40,19 +42,14 @@ def test_columns_of_predictions_are_recognized(names, expected):
         (np.zeros((4, 3)), None, None, ""),
         (np.zeros((4, 3, 2)), 7, None, ""),
         ([[1], [1, 2]], 7, None, ""),
-        (np.zeros((4, 3)), 2, None, "X has 3 columns, but there are 2 labels; give a column for each label"),
-        (
-            np.zeros((4, 2)),
-            3,
-            ["a", "b", "c"],
-            "X has 2 columns, but there are 3 labels (a, b, c); give a column for each label",
-        ),
-        (np.zeros(4), 3, None, "X has one number in each row, but there are 3 labels; give a column for each label"),
+        (np.zeros((4, 3)), 2, None, r"X .* 3 columns, .* 2 labels;.*"),
+        (np.zeros((4, 2)), 3, ["a", "b", "c"], r"X .* 2 columns,.* 3 labels.*\(a, b, c\);.*"),
+        (np.zeros(4), 3, None, r"X .*one number .* 3 labels;.*"),
     ],
 )
 def test_arrays_need_a_column_for_each_label(data, n_labels, names, expected):
     if expected:
-        assert message_of(check_width, data, n_labels, names) == expected
+        assert re.fullmatch(expected, message_of(check_width, data, n_labels, names))
     else:
         check_width(data, n_labels, names)
 
@@ -85,23 +82,18 @@ def test_named_columns_are_numbered_in_the_order_of_the_labels():
             ["yes", "maybe"],
             2,
             ["a", "b"],
-            "X has 1 columns of logits, but there are 2 labels (a, b); it lacks maybe; give a column for each label",
+            r"X .* 1 columns.*\blogits,.* 2 labels \(a, b\);[^;]*\bmaybe;.*",
         ),
-        (["yes"], 2, None, "X has 1 columns of logits, but there are 2 labels; give a column for each label"),
-        (["yes", "maybe", "x"], None, None, "X has no column maybe, x, which logits names; it has yes, no"),
-        (["yes", "maybe"], 1, None, "X has no column maybe, which logits names; it has yes, no"),
-        (
-            ["yes", "yes"],
-            None,
-            None,
-            "logits is ['yes', 'yes']; give a column for each of two labels or more, each once",
-        ),
-        (["yes"], None, None, "logits is ['yes']; give a column for each of two labels or more, each once"),
+        (["yes"], 2, None, r"X .* 1 columns.*\blogits,.* 2 labels;[^;]*"),
+        (["yes", "maybe", "x"], None, None, r"X .*column maybe, x,.*\blogits\b.*;.*\byes, no"),
+        (["yes", "maybe"], 1, None, r"X .*column maybe, .*\blogits .*; .*\byes, no"),
+        (["yes", "yes"], None, None, r"logits is \['yes', 'yes'\]; .*two labels .*once"),
+        (["yes"], None, None, r"logits is \['yes'\]; .*two labels .*once"),
     ],
 )
 def test_named_columns_that_do_not_fit_the_labels_are_reported(columns, n_labels, names, expected):
     frame = pl.DataFrame({"yes": [0.9], "no": [0.1]})
-    assert message_of(numbered_columns, frame, columns, "logits", n_labels, names) == expected
+    assert re.fullmatch(expected, message_of(numbered_columns, frame, columns, "logits", n_labels, names))
 
 
 def test_columns_are_probabilities_where_their_rows_sum_to_one():
@@ -114,6 +106,5 @@ def test_columns_are_probabilities_where_their_rows_sum_to_one():
     assert infer_column_kind(full, ["a", "c"], "probabilities") == "probabilities"
     assert infer_column_kind(full, ["c", "missing"], "auto") == "probabilities"
     assert infer_column_kind(full, ["c", "text"], "auto") == "probabilities"
-    assert "does not sum to 1" in message_of(
-        infer_column_kind, frame[:1].with_columns(d=pl.lit(0.5)), ["a", "d"], "auto"
-    )
+    ambiguous = full.with_columns(d=pl.lit(0.5))
+    assert "sum to 1" in message_of(infer_column_kind, ambiguous, ["a", "d"], "auto")

@@ -41,7 +41,7 @@ def run_fit(file, *options):
 def test_missing_label_order_is_reported_without_a_suggestion(named_file):
     with pytest.raises(InputError) as error:
         run_fit(named_file)
-    assert "the file has the labels bad, excellent, fair" in str(error.value)
+    assert "bad, excellent, fair" in str(error.value)
     assert not re.search(r"--labels \S*,", str(error.value))
 
 
@@ -70,7 +70,7 @@ def test_wrong_order_of_numeric_labels_is_rejected_with_the_right_order(tmp_path
     file = tmp_path / "rows.parquet"
     ROWS.with_columns(label=2 - pl.col("label")).write_parquet(file)
 
-    with pytest.raises(InputError, match=r"in the order 2, 1, 0 .* give --labels 2,1,0;"):
+    with pytest.raises(InputError, match=r"order 2, 1, 0 .* --labels 2,1,0;"):
         run_fit(file)
     assert run_fit(file, "--labels", "2,1,0").label_names == ("2", "1", "0")
 
@@ -88,7 +88,7 @@ def test_inaccurate_named_decisions_are_accepted(tmp_path):
     truth = np.where(np.arange(200) % 10 == 0, decided, np.roll(decided, 1))
     pl.DataFrame({"decision": decided, "label": truth}).write_csv(file)
 
-    with pytest.raises(InputError, match="name the labels to fit: --labels no,yes "):
+    with pytest.raises(InputError, match="fit: --labels no,yes "):
         run_fit(file)
     assert run_fit(file, "--labels", "no,yes").n_labels == 2
 
@@ -111,11 +111,11 @@ def test_probability_or_score_of_one_of_two_labels_is_fitted(names, column, tmp_
     scored = pl.read_csv(tmp_path / "scored.csv", infer_schema=False)
     assert (scored["decision_name"] == positive).to_list() == (PROBABILITY > 0.5).tolist()
     if negative == "irrelevant":
-        with pytest.raises(InputError, match="name its label: --positive irrelevant or --positive relevant"):
+        with pytest.raises(InputError, match=r"--positive irrelevant.*--positive relevant"):
             run_fit(file, *column.split())
-        with pytest.raises(InputError, match=r"give --positive relevant; .* give --accept-label-order"):
+        with pytest.raises(InputError, match=r"--positive relevant; .*--accept-label-order"):
             run_fit(file, *column.split(), "--positive", "irrelevant")
-        with pytest.raises(InputError, match="--positive is 'relevent'; the labels are irrelevant, relevant"):
+        with pytest.raises(InputError, match=r"--positive.*'relevent';.* irrelevant, relevant"):
             run_fit(file, *column.split(), "--positive", "relevent")
 
 
@@ -126,7 +126,7 @@ def reading_for(column):
 def test_probability_of_one_of_two_labels_rejects_a_third_label(tmp_path):
     file = tmp_path / "rows.csv"
     NAMED_ROWS.select("label", p=0.4).write_csv(file)
-    with pytest.raises(InputError, match=r"p is the probability of one of two labels, but label has 3 labels \(bad, "):
+    with pytest.raises(InputError, match=r"\bp\b.*two.* 3 labels \(bad, "):
         run_fit(file, "--probability", "p", "--positive", "fair")
 
 
@@ -183,9 +183,9 @@ def test_rows_of_a_group_count_as_one_observation():
 @pytest.mark.parametrize(
     ("style", "remedy"),
     [
-        ("command line", "give --labels bad,fair,excellent; .* give --accept-label-order"),
-        ("form", "give labels = bad,fair,excellent; .* give accept_label_order"),
-        ("python", r"give labels=\['bad', 'fair', 'excellent'\]; .* give accept_label_order=True"),
+        ("command line", "--labels bad,fair,excellent; .*--accept-label-order"),
+        ("form", " labels = bad,fair,excellent; .* accept_label_order"),
+        ("python", r" labels=\['bad', 'fair', 'excellent'\]; .* accept_label_order=True"),
     ],
 )
 def test_remedy_uses_the_notation_of_the_interface(style, remedy, named_file):

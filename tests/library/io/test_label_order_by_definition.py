@@ -1,5 +1,6 @@
 """The search for a better order of labels equals a search over all orders; its limits, cases and messages."""
 
+import re
 from dataclasses import replace
 from itertools import permutations
 from math import exp, factorial, log
@@ -220,20 +221,17 @@ def message_of(
 @pytest.mark.parametrize(
     ("names", "labels", "given", "better", "change"),
     [
-        (None, "codes", "0, 1, 2", "1, 2, 0", "give --labels 1,2,0"),
-        (("a", "b", "c"), "names", "a, b, c", "b, c, a", "give --labels b,c,a"),
-        (("a", "b", "c"), "codes", "a, b, c", "b, c, a", "renumber the labels, or the columns"),
+        (None, "codes", "0, 1, 2", "1, 2, 0", "--labels 1,2,0"),
+        (("a", "b", "c"), "names", "a, b, c", "b, c, a", "--labels b,c,a"),
+        (("a", "b", "c"), "codes", "a, b, c", "b, c, a", "renumber .*"),
     ],
 )
 def test_message_about_another_order_has_both_accuracies_and_a_remedy(names, labels, given, better, change):
     rows = rows_in_another_order(3, [1, 2, 0])
     shown = rows.label if labels == "codes" else np.array(["a", "b", "c"])[rows.label]
     frame = pl.DataFrame({"logits": rows.logits.tolist(), "label": shown})
-    assert message_of(rows, frame, names) == (
-        "rows.csv: the labels may be in another order than the columns of the predictions. As given "
-        f"({given}) 10.0% of the decisions are correct; in the order {better} 90.0% are. If that is the order of the "
-        f"columns, {change}; otherwise give --accept-label-order"
-    )
+    expected = rf"rows\.csv: .*\({given}\) 10\.0% .*; .*order {better} 90\.0% .* {change}; .*--accept-label-order"
+    assert re.fullmatch(expected, message_of(rows, frame, names))
 
 
 @pytest.mark.parametrize(
@@ -247,17 +245,15 @@ def test_message_about_another_order_has_both_accuracies_and_a_remedy(names, lab
 def test_message_about_the_other_of_two_labels_names_it(reading, kind, other):
     rows = rows_in_another_order(2, [1, 0])
     frame = pl.DataFrame({"p": rows.logits[:, 1], "label": np.array(["no", "yes"])[rows.label]})
-    assert message_of(rows, frame, ("no", "yes"), reading) == (
-        f"rows.csv: p may be the {kind} of the other label: then 90.0% of the decisions are correct, instead of "
-        f"10.0%. If so, give --positive {other}; otherwise give --accept-label-order"
-    )
+    expected = rf"rows\.csv: p .*{kind} .*: .*90\.0% .*10\.0%\. .*--positive {other}; .*--accept-label-order"
+    assert re.fullmatch(expected, message_of(rows, frame, ("no", "yes"), reading))
 
 
 def test_check_uses_weights_and_groups():
     rows = rows_in_another_order(3, [1, 2, 0])
     frame = pl.DataFrame({"logits": rows.logits.tolist(), "label": rows.label})
     layout = layout_of(frame)
-    with pytest.raises(InputError, match="may be in another order"):
+    with pytest.raises(InputError, match="another order"):
         check_label_order(rows, frame, layout, None, 3, "rows.csv")
     mostly_correct = replace(rows, weight=np.where(np.arange(100) < 10, 100.0, 1.0))
     check_label_order(mostly_correct, frame, layout, None, 3, "rows.csv")

@@ -1,5 +1,7 @@
 """Rows of predictions with the exact numbers that are read."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -49,15 +51,15 @@ def test_probabilities_may_differ_from_one_by_rounding(probabilities, is_valid):
         np.testing.assert_array_equal(rows_from_array(array, "probabilities", "X").logits, np.log(array))
         return
     tolerance = {2: "0.01", 4: "0.02", 12: "0.05"}[len(probabilities)]
-    remedy = "are these logits?"
+    remedies = []
     if min(probabilities) >= 0:
-        remedy = "if some labels are not listed, divide each row by its sum"
-        if sum(probabilities) > 1:
-            remedy += "; are these logits?"
-    assert message_of(rows_from_array, array, "probabilities", "X") == (
-        f"X, row 0 (from 0): the probabilities {probabilities} sum to {sum(probabilities):.6g}; they must lie in [0, "
-        f"1] and sum to 1, within {tolerance} for rounding; {remedy}"
-    )
+        remedies.append("[^;]*divide [^;]*")
+    if min(probabilities) < 0 or sum(probabilities) > 1:
+        remedies.append(r"[^;]*logits\?")
+    shown = rf"{re.escape(str(probabilities))} sum to {sum(probabilities):.6g}"
+    limits = rf"[^;]*\[0, 1\] .*sum to 1, .*\b{tolerance} [^;]*"
+    message = message_of(rows_from_array, array, "probabilities", "X")
+    assert re.fullmatch("; ".join([rf"X, row 0 .* {shown}", limits, *remedies]), message)
 
 
 def test_numbers_of_every_label_must_be_finite():
@@ -65,11 +67,11 @@ def test_numbers_of_every_label_must_be_finite():
     assert rows_from_array(valid, "logits", "X").logits.tolist() == valid.tolist()
     for number, shown in [(1.1e12, "1100000000000.0"), (-np.inf, "-inf"), (np.nan, "nan")]:
         message = message_of(rows_from_array, np.array([[0.0, 0.0], [0.0, number]]), "logits", "X")
-        assert message.startswith(f"X, row 1 (from 0): logits 1 is {shown}; every one must be finite, within ±1e+12")
-        assert message.endswith("write -9999 instead, the logit of a probability of 0") is (number == -np.inf)
+        assert re.match(rf"X, row 1 .*: logits 1 is {re.escape(shown)}; .*±1e\+12", message)
+        assert bool(re.search(r" -9999 .*probability of 0$", message)) is (number == -np.inf)
 
 
-TWO_LABELS = "p.parquet: p is the probability of one of two labels"
+TWO_LABELS = r"p\.parquet: p .*two labels"
 
 
 @pytest.mark.parametrize(
@@ -84,17 +86,17 @@ TWO_LABELS = "p.parquet: p is the probability of one of two labels"
         ([1, 2], "2", ("1", "2")),
         (["no", "yes"], "yes", ("no", "yes")),
         (["no", "yes"], " NO", ("yes", "no")),
-        (["no", "yes"], "maybe", "--positive is 'maybe'; the labels are no, yes"),
-        (["no", "yes"], None, f"{TWO_LABELS}, no and yes; name its label: --positive no or --positive yes"),
-        (["a", "b", "c"], None, f"{TWO_LABELS}, but label has 3 labels (a, b, c); keep rows of two labels"),
-        (["a", "a"], "a", f"{TWO_LABELS}, but label has 1 labels (a); keep rows of two labels"),
+        (["no", "yes"], "maybe", "--positive .*'maybe'; .* no, yes"),
+        (["no", "yes"], None, f"{TWO_LABELS}, no .*yes;.*--positive no.*--positive yes"),
+        (["a", "b", "c"], None, rf"{TWO_LABELS},.*\blabel\b.* 3 labels.*\(a, b, c\);.*two .*"),
+        (["a", "a"], "a", rf"{TWO_LABELS}, .*\blabel .* 1 labels \(a\); .*two labels"),
     ],
 )
 def test_names_of_the_two_labels_are_found_in_the_rows(labels, positive, expected):
     frame = pl.DataFrame({"p": [0.5] * len(labels), "label": labels})
     layout = layout_of(frame, reading=Reading(probability="p", positive=positive))
     if isinstance(expected, str):
-        assert message_of(find_two_label_names, frame, layout, ROWS) == expected
+        assert re.fullmatch(expected, message_of(find_two_label_names, frame, layout, ROWS))
     else:
         assert find_two_label_names(frame, layout, ROWS) == expected
 
@@ -111,8 +113,8 @@ def test_the_second_label_is_positive_unless_another_one_is_named():
     assert positive_label(Reading(probability="p", positive="1"), None) == 1
     assert positive_label(Reading(probability="p", positive="0"), None) == 0
     three = Reading(probability="p", positive="2")
-    assert message_of(positive_label, three, None) == "--positive is '2'; the labels are 0, 1"
-    assert message_of(positive_label, three, ["a", "b"]) == "--positive is '2'; the labels are a, b"
+    assert re.fullmatch("--positive .*'2'; .* 0, 1", message_of(positive_label, three, None))
+    assert re.fullmatch("--positive .*'2'; .* a, b", message_of(positive_label, three, ["a", "b"]))
 
 
 def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None, **reading: object) -> list[str]:

@@ -1,5 +1,6 @@
 """Serialized values: shapes, bounds and read-only arrays."""
 
+import re
 from typing import Annotated
 
 import numpy as np
@@ -32,7 +33,7 @@ def test_arrays_of_a_value_are_read_only_copies_with_their_type():
     for array in (value.knots, value.heights, value.counts):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
-    with pytest.raises(ValueError, match=r"^lists differ in length$"):
+    with pytest.raises(ValueError, match=r"lists .*length"):
         make_shapes(heights=[[1, 2], [3]])
 
 
@@ -41,16 +42,18 @@ def test_arrays_of_a_value_are_read_only_copies_with_their_type():
     [
         ({}, None, []),
         ({}, 2, []),
-        ({}, 3, ["heights has shape (2, 2) instead of (3, 2)", "counts has shape (2,) instead of (3,)"]),
-        ({"knots": [0, 1]}, None, ["heights has shape (2, 2) instead of (2, 1)"]),
-        ({"counts": [5]}, None, ["counts has shape (1,) instead of (2,)"]),
-        ({"names": ("a",)}, None, ["names has shape (1,) instead of (2,)"]),
-        ({"knots": [[0, 0.5, 1]]}, None, ["knots has shape (1, 3) instead of (1,)"]),
+        ({}, 3, [("heights", "(2, 2)", "(3, 2)"), ("counts", "(2,)", "(3,)")]),
+        ({"knots": [0, 1]}, None, [("heights", "(2, 2)", "(2, 1)")]),
+        ({"counts": [5]}, None, [("counts", "(1,)", "(2,)")]),
+        ({"names": ("a",)}, None, [("names", "(1,)", "(2,)")]),
+        ({"knots": [[0, 0.5, 1]]}, None, [("knots", "(1, 3)", "(1,)")]),
     ],
 )
 def test_shapes_that_disagree_are_violations(fields, n_labels, violations):
+    """A violation names the field, its shape and the one that it needs."""
     found = make_shapes(**fields).violations(n_labels)
-    assert found[: len(violations)] == violations
+    facts = [re.fullmatch(r"(\w+) .*?(\(.*\)) .*(\(.*\))", violation).groups() for violation in found]
+    assert facts[: len(violations)] == violations
     assert bool(found) == bool(violations)
 
 

@@ -1,5 +1,7 @@
 """Signals by hand: standardized numbers, indicators of texts, and the rank and the gap of a row in its group."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -74,9 +76,9 @@ def test_signals_are_learned_on_given_rows_and_computed_for_all():
     ids=["number", "text", "boolean", "rounding error", "rounding error of zero"],
 )
 def test_constant_columns_are_rejected_as_signals(values):
-    expected = "p.parquet: the signal x is the same in every row and has no information; omit it"
-    assert message_of("x", values) == expected
-    assert message_of("x", [*values, values[-1]], learn_on=np.array([0, 1, 2, 3])) == expected
+    expected = r"p\.parquet: .*signal x .*same .*; .*"
+    assert re.fullmatch(expected, message_of("x", values))
+    assert re.fullmatch(expected, message_of("x", [*values, values[-1]], learn_on=np.array([0, 1, 2, 3])))
 
 
 @pytest.mark.parametrize("values", [[1e8, 1e8 + 1], [0.0, 1e8, 1e8 + 0.01], [0.0, 1e-17]])
@@ -88,44 +90,40 @@ def test_small_differences_above_rounding_errors_are_signals(values):
 def test_numbers_are_limited_to_a_range():
     signal, _ = learn("x", [1e9, -1e9])
     assert (signal.lowest, signal.highest) == (-1e9, 1e9)
-    expected = "p.parquet: the signal x is not within ±1e+09 in every row; scale or shift it"
-    assert message_of("x", [0.0, 1.1e9]) == expected
-    assert message_of("x", [0.0, -np.inf]) == expected
+    expected = r"p\.parquet: .*signal x .*±1e\+09 .*; scale .*"
+    assert re.fullmatch(expected, message_of("x", [0.0, 1.1e9]))
+    assert re.fullmatch(expected, message_of("x", [0.0, -np.inf]))
 
 
 def test_columns_with_many_texts_are_rejected_as_signals():
     texts = [f"t{number:02}" for number in range(MAX_TEXT_VALUES + 1)]
     signal, _ = learn("id", texts[:-1])
     assert len(signal.values) == MAX_TEXT_VALUES == 50
-    assert message_of("id", texts) == (
-        f"p.parquet: the signal id has 51 values ({', '.join(texts[:10])} and 41 more), more than 50; omit it"
-    )
+    listed = rf"\({', '.join(texts[:10])} .*\b41 .*\)"
+    assert re.fullmatch(rf"p\.parquet: .*signal id .*\b51 .*{listed}, .*\b50; .*", message_of("id", texts))
 
 
 @pytest.mark.parametrize("values", [["a", None], [1.0, None], [1.0, float("nan")]])
 def test_missing_values_of_signals_are_rejected(values):
-    assert message_of("x", values) == "p.parquet, row 1 (from 0): x is missing; drop or fill the row"
+    assert re.fullmatch(r"p\.parquet, row 1 .*: x is missing; .*", message_of("x", values))
     second = 2.0 if isinstance(values[0], float) else "b"
     message = message_of("x", [second, *values], learn_on=np.array([0, 1]))
-    assert message == "p.parquet, row 2 (from 0): x is missing; drop or fill the row"
+    assert re.fullmatch(r"p\.parquet, row 2 .*: x is missing; .*", message)
 
 
 @pytest.mark.parametrize("name", ["label", "reliability", "review_rank", "route", "group_rank", "group_gap"])
 def test_reserved_names_are_rejected_as_signals(name):
     frame = pl.DataFrame({name: [1, 2]})
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"^p\.parquet: .* {name} .*reserved;.*rename"):
         read_signals([name], frame, make_decisions(2, ["a", "a"]), 2, ROWS)
-    assert str(error.value) == (
-        f"p.parquet: the column {name} cannot be a signal, because the name is reserved; rename it"
-    )
 
 
 def test_missing_columns_and_groups_are_named():
     frame = pl.DataFrame({"a": [1], "b": [2]})
-    with pytest.raises(InputError, match=r"^p.parquet has no column x, which signals names; it has a, b$"):
+    with pytest.raises(InputError, match=r"^p\.parquet.*column x,.*\bsignals\b.*\ba, b$"):
         read_signals(["x"], frame, make_decisions(1), 2, ROWS)
     for name in ("group_rank", "group_gap"):
-        with pytest.raises(InputError, match=r"^group_rank and group_gap need groups; name the column of the groups$"):
+        with pytest.raises(InputError, match=r"^group_rank .*group_gap .*groups; .*"):
             read_signals([name], frame, make_decisions(1), 2, ROWS)
 
 

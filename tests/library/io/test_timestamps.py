@@ -31,6 +31,5 @@ def test_the_current_time_is_used_without_a_timestamp_of_the_environment(epoch, 
 @pytest.mark.parametrize("epoch", ["-1", "1.5", "today", "100000000000", "12 "])
 def test_invalid_timestamps_of_the_environment_are_rejected(epoch, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"^SOURCE_DATE_EPOCH .*{re.escape(repr(epoch))}; .*seconds"):
         timestamps.current_timestamp()
-    assert str(error.value) == (f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")

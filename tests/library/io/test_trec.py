@@ -46,11 +46,9 @@ def test_grades_can_be_the_labels(tmp_path):
 
 def test_grades_as_labels_are_counted_by_grade(tmp_path):
     judged = read(tmp_path, all_grades=True)
-    assert judged.notes[-2:] == [
-        "Documents by grade: 0 (1), 1 (1), 3 (1).",
-        f"2 of 4 documents of grade 1 or more of these queries are not in {tmp_path / 'my.run'}: a recall counts "
-        "retrieved documents only.",
-    ]
+    by_grade, missing = judged.notes[-2:]
+    assert by_grade == "Documents by grade: 0 (1), 1 (1), 3 (1)."
+    assert re.fullmatch(rf"2 of 4 .*grade 1 .*\bnot .*{re.escape(str(tmp_path / 'my.run'))}: .*recall .*", missing)
 
 
 def test_grades_0_and_1_need_no_option(tmp_path):
@@ -66,22 +64,18 @@ def test_scores_are_those_of_the_run(tmp_path):
 
 def test_documents_without_a_judgment_are_counted_and_omitted_or_irrelevant_on_request(tmp_path):
     omitted = read(tmp_path, relevant_from=2)
-    assert omitted.notes[0].startswith(
-        "2 of 5 retrieved documents (40.0%) have no judgment and are omitted; --unjudged"
-    )
+    assert re.match(r"2 of 5 .*\(40\.0%\) .*\bomitted; --unjudged", omitted.notes[0])
     counted = read(tmp_path, relevant_from=2, unjudged="irrelevant")
     assert labels_of(counted) == labels_of(omitted) | {("7", "c"): "irrelevant", ("9", "z"): "irrelevant"}
     assert "count as irrelevant" in counted.notes[0]
     for judged in (omitted, counted):
-        assert (
-            "Queries without a judgment: 1. Documents with a negative grade, which means not judged: 1"
-            in judged.notes[0]
-        )
+        assert re.search(r"\bQueries [^:]*: 1\. .*\bnegative [^:]*: 1\b", judged.notes[0])
 
 
 def test_a_fully_judged_run_has_no_note_on_judgments(tmp_path):
     judged = read(tmp_path, run=RUN[:2], qrels=QRELS[:2], relevant_from=2)
-    assert judged.notes == ["1 of 2 documents are relevant (grade 2 or more)."]
+    (note,) = judged.notes
+    assert re.fullmatch(r"1 of 2 .*\brelevant \(grade 2 .*\)\.", note)
 
 
 def test_other_scores_of_documents_without_a_judgment_are_reported(tmp_path):
@@ -89,12 +83,14 @@ def test_other_scores_of_documents_without_a_judgment_are_reported(tmp_path):
     qrels = [f"1 0 d{k} {k % 2}" for k in range(40)]
     assert any("clearly other scores" in note for note in read(tmp_path, run, qrels).notes)
     qrels = [f"1 0 d{k} {k % 4 // 2}" for k in range(0, 100, 2)]
-    assert "Results hold for judged documents only." in read(tmp_path, run, qrels).notes
+    notes = read(tmp_path, run, qrels).notes
+    assert any("judged documents only" in note for note in notes)
+    assert not any("other scores" in note for note in notes)
 
 
 def test_relevant_documents_that_are_not_retrieved_are_counted(tmp_path):
     """Document x of query 7 and b of query 8; query 10 is not in the run."""
-    assert read(tmp_path, relevant_from=2).notes[-1].startswith("2 of 3 relevant documents of these queries are not in")
+    assert re.match(r"2 of 3 relevant .*\bnot in ", read(tmp_path, relevant_from=2).notes[-1])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +166,7 @@ def test_a_run_is_refused_if_the_first_rank_has_a_lower_score_than_the_last_in_m
         n_contradicting += max(float(f"{score}.5") for score in first) < min(float(f"{score}.5") for score in last)
     path.write_text("\n".join(lines))
     if 2 * n_contradicting > n_compared:
-        with pytest.raises(InputError, match="change the sign of the score"):
+        with pytest.raises(InputError, match="change the sign"):
             open_run(path)
     else:
         assert len(open_run(path).frame) == len(lines)
@@ -237,7 +233,7 @@ def test_thresholds_of_a_run_state_how_many_documents_on_their_side_nobody_judge
             if text not in expected[item["metric"]]:
                 expected[item["metric"]].append(text)
     parts = [*expected["precision"], *expected["npv"]]
-    assert printed[-1] == f"Retrieved documents without a judgment: {', '.join(parts)}."
+    assert re.fullmatch(rf"[^:]*\bjudgment: {re.escape(', '.join(parts))}\.", printed[-1])
 
 
 def test_thresholds_of_a_fully_judged_run_say_nothing_of_judgments(folder):
@@ -260,7 +256,7 @@ def test_without_a_border_as_many_documents_of_the_fit_are_above_it_as_are_relev
     printed = run_command(f"fit {JUDGED_RUN} --out map.json{hold_out}")
     stored = json.loads((folder / "map.json").read_text())
     border = stored["reading"]["border"]
-    assert any(f"--border {border:g} states it" in line for line in printed)
+    assert any(f"--border {border:g} " in line for line in printed)
     rows = pl.read_csv("rows.csv")
     if hold_out:
         held_out = split_folds(len(rows), rows["query"].to_numpy(), 1, hold_out=0.4).held_out
@@ -271,14 +267,14 @@ def test_without_a_border_as_many_documents_of_the_fit_are_above_it_as_are_relev
 def test_fit_prints_the_held_out_rows_and_a_command_that_uses_only_them(folder):
     printed = run_command(f"fit {JUDGED_RUN} --hold-out 0.4 --out map.json")
     (line,) = [line for line in printed if "are held out" in line]
-    assert line.startswith("480 rows of 24 groups are held out")
+    assert re.match(r"480 rows .*\b24 groups ", line)
     command = line.split("`")[1]
     used = run_command(f"{command.removeprefix('relmap ')} --out t.json")
-    assert any("only the 480 rows that were held out are used" in line for line in used)
+    assert any(re.search(r"\bonly .*\b480 rows .*held out", line) for line in used)
     content = json.loads((folder / "t.json").read_text())
     assert (content["groups"], content["guaranteed"]) == (24, True)
     share = suggest_hold_out(60, 0.9, 0.05, is_grouped=True)
-    assert any(line.endswith(f"fit again with at least --hold-out {share}.") for line in used)
+    assert any(line.endswith(f"least --hold-out {share}.") for line in used)
 
 
 def test_the_page_of_a_run_has_commands_that_read_runs(folder):
@@ -293,14 +289,14 @@ def test_the_page_of_a_run_has_commands_that_read_runs(folder):
 def test_apply_prints_the_cut_that_was_given(folder, cut):
     run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
     printed = run_command(f"apply --map map.json --run my.run --cut {cut} --out routed.csv")
-    assert any(f"with a reliability of at least {cut} and" in line for line in printed)
+    assert any(re.search(rf"\breliability .*at least {re.escape(cut)} ", line) for line in printed)
 
 
 def test_apply_prints_the_threshold_of_the_map_as_fit_does(folder):
     fitted = run_command(f"fit {JUDGED_RUN} --border 3 --out map.json")
     applied = run_command("apply --map map.json --run my.run --out routed.csv")
-    (threshold,) = re.findall(r"reliability of (0\.\d+) or more", " ".join(fitted))
-    assert any(f"with a reliability of at least {threshold} and" in line for line in applied)
+    (threshold,) = re.findall(r"reliability of (0\.\d+) or", " ".join(fitted))
+    assert any(re.search(rf"\breliability .*at least {re.escape(threshold)} ", line) for line in applied)
 
 
 def test_the_accuracy_of_all_documents_of_a_run_is_estimated_from_a_sample_that_label_took(folder):
@@ -314,7 +310,7 @@ def test_the_accuracy_of_all_documents_of_a_run_is_estimated_from_a_sample_that_
     of_run = run_command("evaluate --map map.json --predictions judged.csv --unlabelled my.run --out of_run.json")
     of_rows = run_command("evaluate --map map.json --predictions judged.csv --unlabelled all.csv --out of_rows.json")
     assert of_run == of_rows
-    assert any("Accuracy of the decisions" in line and "on 1,200 rows" in line for line in of_run)
+    assert any("Accuracy" in line and "on 1,200 rows" in line for line in of_run)
 
 
 def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(folder):
@@ -325,9 +321,9 @@ def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(fol
         for border in content.get("borders", [content]):
             (found,) = border["thresholds"]
             limit = f"{found['threshold']:g}" + (f" for grade {border['at_least']}" if grades == "" else "")
-            with pytest.raises(InputError, match=f"keep rows with a score of at least .*{re.escape(limit)}"):
+            with pytest.raises(InputError, match=rf"\bscore .*least .*{re.escape(limit)}"):
                 run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
-        with pytest.raises(InputError, match="has thresholds on a score, not on a reliability"):
+        with pytest.raises(InputError, match=r"\bscore, not .*reliability"):
             run_command("apply --map map.json --run my.run --cuts t.json --out routed.csv")
 
 
@@ -335,11 +331,11 @@ def test_thresholds_on_a_score_are_not_taken_for_thresholds_on_a_reliability(fol
 def test_a_run_with_ascending_scores_needs_another_sign_and_no_other_names(folder, grades):
     lines = [line.split() for line in (folder / "my.run").read_text().splitlines()]
     (folder / "my.run").write_text("".join(f"{q} Q0 {d} 0 {-float(s)} t\n" for q, _, d, _, s, _ in lines))
-    with pytest.raises(InputError, match="change the sign of the score") as error:
+    with pytest.raises(InputError, match="change the sign") as error:
         run_command(f"fit --run my.run --qrels qrels.txt {grades} --out map.json")
     assert not {"--labels", "--positive"} & set(str(error.value).split())
     printed = run_command(f"thresholds --run my.run --qrels qrels.txt {grades[:17]} --precision 0.5 --out t.json")
-    (note,) = [line for line in printed if "change the sign of the score" in line]
+    (note,) = [line for line in printed if "change the sign" in line]
     assert "--" not in note
 
 

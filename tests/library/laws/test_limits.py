@@ -1,5 +1,6 @@
 """Limits: valid fitted values, the minimum number of rows, and options outside their ranges."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -48,61 +49,66 @@ def replace_value(values: np.ndarray, index: tuple[int, ...], value: float) -> n
     return changed
 
 
+def listing(subject: str, values: list[float]) -> str:
+    """Return the pattern of a violation that lists values."""
+    return rf"{subject} .*: {re.escape(str(values))}"
+
+
 SURFACE_VALUES = make_surfaces().values
 DECREASING_CURVE = make_curves(values=np.array([[0.0, 1.0, 0.5], [0.0, 0.0, 0.0]]))
-DECREASING_MESSAGE = "the curve of label 0 falls from 1.0 at knot 1 to 0.5 at knot 2"
+DECREASING_MESSAGE = r"the curve .*label 0 falls \D*1\.0 \D*knot 1 \D*0\.5 \D*knot 2"
 DECREASING_LINE = Lines(np.array([1.0, -0.5]), np.zeros(2))
-LINE_MESSAGE = "label 1 has slope -0.5 and intercept 0.0"
+LINE_MESSAGE = r"^label 1 .*slope -0\.5 .*intercept 0\.0"
 VALID_LINES = Lines(np.array([1.0, 0.0]), np.array([0.5, -0.5]))
 SHARED = SharedCurve(make_curves(values=INCREASING[:1]))
 DECREASING_SHARED = SharedCurve(make_curves(values=np.array([[0.0, 1.0, 0.5]])))
 NO_FALLBACKS = (("none", "none"), np.array([9, 9]))
-FITTED_VALUES = {  # fitted value of two labels, starts of its violations
+FITTED_VALUES = {  # fitted value of two labels, patterns of its violations
     "curves": (make_curves(), []),
     "curves that are equal at two knots": (make_curves(values=np.zeros((2, 3))), []),
     "a curve that falls": (DECREASING_CURVE, [DECREASING_MESSAGE]),
     "a curve without a number": (
         make_curves(values=replace_value(INCREASING, (1, 2), np.inf)),
-        ["the curve of label 1 has the value inf at knot 2"],
+        ["curve .*label 1 .*value inf .*knot 2"],
     ),
     "knots above 0": (
         make_curves(np.array([0.1, 0.5, 1.0])),
-        ["the knots do not increase from 0 to 1: [0.1, 0.5, 1.0]"],
+        [listing(r"^\w+ knots", [0.1, 0.5, 1.0])],
     ),
     "knots below 1": (
         make_curves(np.array([0.0, 0.5, 0.9])),
-        ["the knots do not increase from 0 to 1: [0.0, 0.5, 0.9]"],
+        [listing(r"^\w+ knots", [0.0, 0.5, 0.9])],
     ),
     "a knot twice": (
         make_curves(np.array([0.0, 0.0, 1.0])),
-        ["the knots do not increase from 0 to 1: [0.0, 0.0, 1.0]"],
+        [listing(r"^\w+ knots", [0.0, 0.0, 1.0])],
     ),
     "shifts": (Intercepts(np.array([-30.0, 30.0])), []),
-    "a shift too far": (Intercepts(np.array([0.0, 30.5])), ["label 1 is shifted by 30.5"]),
-    "a shift too far down": (Intercepts(np.array([-30.5, 0.0])), ["label 0 is shifted by -30.5"]),
-    "a shift that is no number": (Intercepts(np.array([np.nan, 0.0])), ["label 0 is shifted by nan"]),
+    "a shift too far": (Intercepts(np.array([0.0, 30.5])), [r"^label 1 .*shifted .* 30\.5"]),
+    "a shift too far down": (Intercepts(np.array([-30.5, 0.0])), [r"^label 0 .*shifted .* -30\.5"]),
+    "a shift that is no number": (Intercepts(np.array([np.nan, 0.0])), [r"^label 0 .*shifted .* nan"]),
     "lines": (VALID_LINES, []),
     "a line that falls": (DECREASING_LINE, [LINE_MESSAGE]),
-    "an infinite slope": (Lines(np.array([np.inf, 1.0]), np.zeros(2)), ["label 0 has slope inf and intercept 0.0"]),
-    "no intercept": (Lines(np.ones(2), np.array([np.nan, 0.0])), ["label 0 has slope 1.0 and intercept nan"]),
+    "an infinite slope": (Lines(np.array([np.inf, 1.0]), np.zeros(2)), [r"^label 0 .*slope inf .*intercept 0\.0"]),
+    "no intercept": (Lines(np.ones(2), np.array([np.nan, 0.0])), [r"^label 0 .*slope 1\.0 .*intercept nan"]),
     "steps": (make_isotonic([0.0, 0.4, 1.0], [0.0, 0.0, 1.0]), []),
-    "no step": (make_isotonic([], []), ["label 1 has 0 thresholds and 0 values"]),
-    "a step without a value": (make_isotonic([0.2, 0.4], [0.5]), ["label 1 has 2 thresholds and 1 values"]),
+    "no step": (make_isotonic([], []), ["^label 1 .*0 thresholds .*0 values"]),
+    "a step without a value": (make_isotonic([0.2, 0.4], [0.5]), ["^label 1 .*2 thresholds .*1 values"]),
     "a threshold below 0": (
         make_isotonic([-0.1, 0.4], [0.2, 0.5]),
-        ["label 1 has a threshold outside [0, 1]: [-0.1, 0.4]"],
+        [listing("^label 1 .*threshold outside", [-0.1, 0.4])],
     ),
     "a threshold above 1": (
         make_isotonic([0.4, 1.1], [0.2, 0.5]),
-        ["label 1 has a threshold outside [0, 1]: [0.4, 1.1]"],
+        [listing("^label 1 .*threshold outside", [0.4, 1.1])],
     ),
-    "a value below 0": (make_isotonic([0.2, 0.4], [-0.5, 0.5]), ["label 1 has a value outside [0, 1]: [-0.5, 0.5]"]),
-    "a value above 1": (make_isotonic([0.2, 0.4], [0.5, 1.5]), ["label 1 has a value outside [0, 1]: [0.5, 1.5]"]),
+    "a value below 0": (make_isotonic([0.2, 0.4], [-0.5, 0.5]), [listing("^label 1 .*value outside", [-0.5, 0.5])]),
+    "a value above 1": (make_isotonic([0.2, 0.4], [0.5, 1.5]), [listing("^label 1 .*value outside", [0.5, 1.5])]),
     "a threshold twice": (
         make_isotonic([0.4, 0.4], [0.2, 0.5]),
-        ["the thresholds of label 1 do not increase: [0.4, 0.4]"],
+        [listing("thresholds .*label 1", [0.4, 0.4])],
     ),
-    "steps that fall": (make_isotonic([0.2, 0.4], [0.5, 0.2]), ["the reliability of label 1 falls: [0.5, 0.2]"]),
+    "steps that fall": (make_isotonic([0.2, 0.4], [0.5, 0.2]), [listing("reliability .*label 1", [0.5, 0.2])]),
     "lines with a shared curve": (WithFallbacks(VALID_LINES, SHARED, *NO_FALLBACKS), []),
     "both of them wrong": (
         WithFallbacks(DECREASING_LINE, DECREASING_SHARED, *NO_FALLBACKS),
@@ -126,52 +132,52 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
     "surfaces": (make_surfaces(), []),
     "surfaces with a knot twice": (
         make_surfaces(np.array([0.0, 0.0, 1.0])),
-        ["the knots do not increase from 0 to 1: [0.0, 0.0, 1.0]"],
+        [listing(r"^\w+ knots", [0.0, 0.0, 1.0])],
     ),
     "surfaces that end below 1": (
         make_surfaces(np.array([0.0, 0.5, 0.9])),
-        ["the knots do not increase from 0 to 1: [0.0, 0.5, 0.9]"],
+        [listing(r"^\w+ knots", [0.0, 0.5, 0.9])],
     ),
     "surfaces that begin above 0": (
         make_surfaces(np.array([0.1, 0.5, 1.0])),
-        ["the knots do not increase from 0 to 1: [0.1, 0.5, 1.0]"],
+        [listing(r"^\w+ knots", [0.1, 0.5, 1.0])],
     ),
-    "one gap": (make_surfaces(gap_knots=(0.5,)), ["the gap knots do not increase: [0.5]"]),
-    "a gap twice": (make_surfaces(gap_knots=(0.5, 0.5)), ["the gap knots do not increase: [0.5, 0.5]"]),
+    "one gap": (make_surfaces(gap_knots=(0.5,)), [listing("gap knots", [0.5])]),
+    "a gap twice": (make_surfaces(gap_knots=(0.5, 0.5)), [listing("gap knots", [0.5, 0.5])]),
     "a surface that falls along the confidence": (
         make_surfaces(values=replace_value(SURFACE_VALUES, (1, 0, 0), 9.0) + np.array([0.0, 100.0])),
-        ["the surface of label 1 falls along the confidence after knot 0, gap knot 0"],
+        ["surface .*label 1 .*confidence .*knot 0, gap knot 0"],
     ),
     "a surface that falls along the gap": (
         make_surfaces(values=replace_value(SURFACE_VALUES, (0, 2, 1), 1.0)),
         [
-            "the surface of label 0 falls along the confidence after knot 1, gap knot 1",
-            "the surface of label 0 falls along the gap after knot 2",
+            "surface .*label 0 .*confidence .*knot 1, gap knot 1",
+            "surface .*label 0 .*gap after knot 2",
         ],
     ),
     "a correction": (make_correction([0.0, 1.0], [-1.0, 2.0]), []),
-    "a correction of one knot": (make_correction([0.0], [-1.0]), ["a correction has 1 knots; it needs two"]),
+    "a correction of one knot": (make_correction([0.0], [-1.0]), ["correction .*1 knots.*two"]),
     "a correction that does not rise": (
         make_correction([0.0, 1.0], [2.0, 2.0]),
-        ["the values of a correction do not increase: [2.0, 2.0]"],
+        [listing("values .*correction", [2.0, 2.0])],
     ),
     "a correction with a knot twice": (
         make_correction([1.0, 1.0], [1.0, 2.0]),
-        ["the knots of a correction do not increase: [1.0, 1.0]"],
+        [listing("knots .*correction", [1.0, 1.0])],
     ),
     "a line that falls and a correction of one knot": (
         Corrected(DECREASING_LINE, make_correction([0.0], [-1.0])),
-        [LINE_MESSAGE, "a correction has 1 knots; it needs two"],
+        [LINE_MESSAGE, "correction .*1 knots.*two"],
     ),
 }
 
 
-@pytest.mark.parametrize(("value", "expected_starts"), FITTED_VALUES.values(), ids=FITTED_VALUES)
-def test_violations_of_a_fitted_value_are_described(value, expected_starts):
+@pytest.mark.parametrize(("value", "patterns"), FITTED_VALUES.values(), ids=FITTED_VALUES)
+def test_violations_of_a_fitted_value_are_described(value, patterns):
     violations = value.violations(2)
-    assert len(violations) == len(expected_starts)
-    for violation, expected in zip(violations, expected_starts, strict=True):
-        assert violation.startswith(expected)
+    assert len(violations) == len(patterns)
+    for violation, pattern in zip(violations, patterns, strict=True):
+        assert re.search(pattern, violation)
 
 
 @pytest.mark.parametrize("variant", [None, "label_intercept"])
@@ -180,7 +186,7 @@ def test_a_fit_needs_two_rows(variant):
     for n_rows in (2, 3):
         document = ReliabilityMap(variant=variant).fit(frame.head(n_rows)).document_
         assert (document.source.rows, document.projection.rows) == (n_rows, n_rows)
-    with pytest.raises(InputError, match=r"1 "):
+    with pytest.raises(InputError, match=r"\b1 labelled rows"):
         ReliabilityMap(variant=variant).fit(frame.head(1))
 
 
@@ -195,7 +201,7 @@ NEW_ROWS = maps.make_predictions(200, seed=1).drop("group")
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 1.5])
 @pytest.mark.parametrize("options", [{"coverage": 0.5}, {"target_accuracy": 0.7}, {"cut": 0.5}], ids=str)
 def test_confidence_level_outside_0_and_1_is_rejected(fitted_map, options, level):
-    with pytest.raises(InputError, match=f"{level}; give a number above 0"):
+    with pytest.raises(InputError, match=rf" {level}; .*above 0"):
         fitted_map.thresholds(NEW_ROWS, confidence_level=level, **options)
 
 
@@ -212,7 +218,7 @@ def test_confidence_level_outside_0_and_1_is_rejected(fitted_map, options, level
     ids=str,
 )
 def test_missing_or_invalid_costs_are_rejected(fitted_map, costs):
-    with pytest.raises(InputError, match=r"give an error cost above 0 .* both at most 1e\+30"):
+    with pytest.raises(InputError, match=r"error cost.*above 0 .*1e\+30"):
         fitted_map.thresholds(NEW_ROWS, **costs)
 
 
@@ -246,22 +252,22 @@ TARGET_OPTIONS = ("--positive", "yes", "--precision", "0.8")
 
 @pytest.mark.parametrize("options", [("--label", "s"), ("--group", "s"), ("--group", "label")], ids=" ".join)
 def test_score_label_and_group_must_be_different_columns(options, tmp_path):
-    with pytest.raises(InputError, match="score, label and group must be different columns"):
+    with pytest.raises(InputError, match=r"score, label .*group.*different"):
         run_thresholds(tmp_path, SCORED_ROWS, *TARGET_OPTIONS, *options)
 
 
 def test_rows_without_label_or_finite_score_are_rejected(tmp_path, capsys):
     unlabelled = SCORED_ROWS.with_columns(label=pl.when(pl.int_range(90) % 30 != 7).then("label"))
-    with pytest.raises(InputError, match=r"rows\.csv, line 9: label is missing; drop or label the row"):
+    with pytest.raises(InputError, match=r"rows\.csv, line 9: label\b.*missing"):
         run_thresholds(tmp_path, unlabelled, *TARGET_OPTIONS)
 
     run_thresholds(tmp_path, unlabelled, *TARGET_OPTIONS, "--drop-unlabelled")
     printed = capsys.readouterr()
-    assert "3 of 90 rows have no label and are omitted" in printed.err
+    assert re.search("3 of 90 .*omitted", printed.err)
     assert '"rows": 87' in printed.out
 
     infinite = SCORED_ROWS.with_columns(s=pl.when(pl.int_range(90) == 7).then(float("inf")).otherwise("s"))
-    with pytest.raises(InputError, match=r"rows\.csv, line 9: s is inf; it must be finite"):
+    with pytest.raises(InputError, match=r"rows\.csv, line 9: s\b.*\binf\b"):
         run_thresholds(tmp_path, infinite, *TARGET_OPTIONS)
 
 
@@ -340,11 +346,11 @@ def test_column_named_id_identifies_rows_if_unique_and_not_consecutive(column, i
 def test_evaluation_of_training_rows_needs_the_groups_of_the_fit():
     frame = maps.make_predictions(300)
     ungrouped = ReliabilityMap(variant="label_intercept").fit(frame)
-    with pytest.raises(InputError, match="fitted on, with no groups; give the same here"):
+    with pytest.raises(InputError, match="with no groups"):
         ungrouped.evaluate(frame, groups="group")
 
     grouped = ReliabilityMap(variant="label_intercept").fit(frame, groups="group")
-    with pytest.raises(InputError, match="fitted on, with groups by group; give the same here"):
+    with pytest.raises(InputError, match="groups by group"):
         grouped.evaluate(frame.with_columns(group=pl.lit("all")))
 
 
@@ -354,13 +360,13 @@ def test_gap_needs_log_probabilities_and_logits():
 
     assert complete.gap.shape == (1,)
     for name in ("log_probabilities", "logits"):
-        with pytest.raises(ValueError, match="the gap needs the log-probabilities and the logits"):
+        with pytest.raises(ValueError, match=r"gap .*log-probabilities .*logits"):
             _ = replace(complete, **{name: None}).gap
 
 
 def test_file_name_of_more_than_220_bytes_is_rejected(fitted_map, tmp_path):
     fitted_map.save(tmp_path / f"{'x' + 107 * 'ü'}.json")  # 1 + 2 * 107 + 5 = 220 bytes
-    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+    with pytest.raises(InputError, match="220 bytes"):
         fitted_map.save(tmp_path / f"{108 * 'ü'}.json")
-    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+    with pytest.raises(InputError, match="220 bytes"):
         fitted_map.save(tmp_path / ("x" * 221) / "map.json")

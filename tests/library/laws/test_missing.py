@@ -25,6 +25,7 @@ from tests.maps import fit_file as fit_map
 
 N_ROWS = 70
 MISSING_ROW = 41
+MISSING_PLACE = rf"row {MISSING_ROW} \(from 0\)"
 LOGITS = maps.make_predictions(N_ROWS).drop("group")
 WIDE = LOGITS.select("label", **{f"logits_{k}": pl.col("logits").list.get(k) for k in range(3)})
 CONFIDENCES = maps.make_confidence_predictions(N_ROWS)
@@ -112,7 +113,7 @@ def test_missing_value_is_rejected_with_row_and_column(case, file_format, tmp_pa
     frame, column, reading, fit_options = CASES[case]
     variant = None if "signal" in case else "label_intercept"
     row_name = ROW_NAMES.get(file_format, f"row {MISSING_ROW} (from 0)")
-    message = rf"{re.escape(row_name)}: {column} is (missing|'(nan|NaN)', which looks like a missing value)"
+    message = rf"{re.escape(row_name)}: {column} \w+ (|'(nan|NaN)', .*)missing"
     # in a text file, NaN may be the name of a decision, a group or a row
     nan_is_a_name = file_format == "csv" and case in ("decision", "group", "id")
     for kind, value in MISSING.items():
@@ -129,7 +130,7 @@ def test_missing_value_of_new_rows_is_rejected_with_row_and_column(case, tmp_pat
     frame, column, reading, fit_options = CASES[case]
     variant = None if "signal" in case else "confidence"
     document, _ = fit_map(read_in_memory(frame, DEFAULT_READING, tmp_path), variant=variant, **fit_options)
-    message = rf"row {MISSING_ROW} \(from 0\): {column} is missing"
+    message = rf"{MISSING_PLACE}: {column} .*missing"
     out = tmp_path / "out.parquet"
     for value in MISSING.values():
         path = maps.write_frame(with_missing_value(frame, column, value), tmp_path / "new.parquet")
@@ -160,7 +161,7 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
     expected, _ = fit_map(read_in_memory(WIDE.filter(~is_unlabelled), DEFAULT_READING, tmp_path), variant="confidence")
     assert document.held_out == expected.held_out
     assert document.source.rows == expected.source.rows == N_ROWS - 8
-    assert "8 of 70 rows have no label" in " ".join(recommended.notes)
+    assert re.search("8 of 70 .*no label", " ".join(recommended.notes))
 
     has_label_one = (pl.col("label") == 1).cast(int).cast(pl.String if "text" in kind else pl.Float64)
     two_labels = WIDE.with_columns(label=pl.when(is_unlabelled).then(MISSING_LABELS[kind]).otherwise(has_label_one))
@@ -170,7 +171,7 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
     assert values.tolist() == labelled_rows["logits_1"].to_list()
     assert (grade == 1).tolist() == (labelled_rows["label"] == 1).to_list()
     assert len(notes) == 1
-    assert notes[0].startswith("8 of 70 rows have no label and are omitted")
+    assert re.match("8 of 70 .*omitted", notes[0])
     with pytest.raises(InputError, match=r"label is .*missing.*drop-unlabelled"):
         read_score(replace(score, reading=Reading(score="logits_1", positive="1")))
 
@@ -179,7 +180,7 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, file_format, tmp
 @pytest.mark.parametrize("column", ["p", "group"])
 def test_score_thresholds_reject_a_missing_score_or_group(column, value, tmp_path):
     frame = with_missing_value(TWO_LABELS.with_columns(group=pl.int_range(N_ROWS) // 2), column, value)
-    with pytest.raises(InputError, match=rf"row {MISSING_ROW} \(from 0\): {column} is missing"):
+    with pytest.raises(InputError, match=rf"{MISSING_PLACE}: {column} .*missing"):
         read_score(read_in_memory(frame, Reading(score="p", positive="1"), tmp_path), group="group")
 
 
@@ -213,7 +214,7 @@ def test_missing_labels_of_every_container_are_rejected_or_dropped(true_labels, 
     y = CONTAINERS[kind](labels_with_missing)
     content_before = repr(y)
     settings = {"variant": "confidence", "labels": labels}
-    with pytest.raises(InputError, match=rf"row {MISSING_ROW} \(from 0\): label is missing.*drop_unlabelled=True"):
+    with pytest.raises(InputError, match=rf"{MISSING_PLACE}: label .*missing.*drop_unlabelled=True"):
         ReliabilityMap(**settings).fit(logits, y)
 
     model = ReliabilityMap(**settings, drop_unlabelled=True).fit(logits, y)

@@ -3,6 +3,7 @@
 A process on Linux runs it without them. This replaces runs on macOS and Windows, which have not been done yet.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,8 +98,5 @@ for statement in ("import fcntl", "os.getuid()", "signal.SIGALRM"):
 
 
 def test_code_that_needs_posix_fails(tmp_path):
-    assert run_without_posix(PRINT_ERRORS, tmp_path).stdout.splitlines() == [
-        "No module named 'fcntl'",
-        "module 'os' has no attribute 'getuid'",
-        "module 'signal' has no attribute 'SIGALRM'",
-    ]
+    errors = run_without_posix(PRINT_ERRORS, tmp_path).stdout.splitlines()
+    assert [re.findall(r"'(\w+)'", error) for error in errors] == [["fcntl"], ["os", "getuid"], ["signal", "SIGALRM"]]

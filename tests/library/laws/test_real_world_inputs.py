@@ -1,5 +1,6 @@
 """Inputs that people really have: each is read with the right values, or is an error with the right remedy."""
 
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -41,6 +42,13 @@ def message_of(call, *arguments: object, **options: object) -> str:
     with pytest.raises(InputError) as error:
         call(*arguments, **options)
     return str(error.value)
+
+
+def says_omitted(note: str, label: object = None) -> bool:
+    """Whether a note has the number of omitted rows, and the text of their label, if one is given."""
+    n_omitted = IS_OTHER.sum()
+    with_label = "" if label is None else rf".* {re.escape(str(label))} \({n_omitted}\)"
+    return re.match(rf"{n_omitted} of {N_ROWS} .*omitted{with_label}", note) is not None
 
 
 def write(frame: pl.DataFrame, path: Path) -> Path:
@@ -94,19 +102,19 @@ def test_unjudged_rows_of_a_score_are_refused_or_dropped_with_their_number(other
     positive = "1" if is_number else "yes"
     path = tmp_path / f"p.{suffix}"
     place = "line 5" if suffix == "csv" else r"row 3 \(from 0\)"
-    with pytest.raises(InputError, match=f"{place}: label is .*--drop-unlabelled"):
+    with pytest.raises(InputError, match=f"{place}: label .*--drop-unlabelled"):
         read_scores(path, labels, positive, drop=False)
     rows = read_scores(path, labels, positive, drop=True)
     np.testing.assert_array_equal(rows.score, SCORE[~IS_OTHER])
     np.testing.assert_array_equal(rows.grade == 1, LABEL[~IS_OTHER] == 1)
-    assert rows.notes[-1].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted")
+    assert says_omitted(rows.notes[-1])
 
 
 @pytest.mark.parametrize("other", [2, "unsure", "Yes."])
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_third_label_of_a_score_is_refused(other, drop, tmp_path):
     labels = replaced(LABEL, other) if isinstance(other, int) else replaced(WORDS[LABEL], other)
-    with pytest.raises(InputError, match=r"line 5: label is .* exactly two labels"):
+    with pytest.raises(InputError, match=r"line 5: label .*\btwo\b"):
         read_scores(tmp_path / "p.csv", labels, "1" if isinstance(other, int) else "yes", drop=drop)
 
 
@@ -134,36 +142,36 @@ TRUTH = np.array(["False", "True"])
 @pytest.mark.parametrize(
     ("decision", "label", "remedy"),
     [
-        (LABEL_N[DECISION], LABEL, "give --labels LABEL_0,LABEL_1"),
-        (RELEVANT[DECISION], LABEL, "--labels irrelevant,relevant or --labels relevant,irrelevant"),
-        (DECISION, RELEVANT[LABEL], "--labels irrelevant,relevant or --labels relevant,irrelevant"),
-        (WORDS[DECISION], TRUTH[LABEL], "give --labels no,yes"),
-        (GRADES[DECISION], RELEVANT[LABEL], "write the same words in both columns"),
-        ([f"{word}." for word in RELEVANT[DECISION]], RELEVANT[LABEL], "write the same words in both columns"),
+        (LABEL_N[DECISION], LABEL, "--labels LABEL_0,LABEL_1"),
+        (RELEVANT[DECISION], LABEL, "--labels irrelevant,relevant .*--labels relevant,irrelevant"),
+        (DECISION, RELEVANT[LABEL], "--labels irrelevant,relevant .*--labels relevant,irrelevant"),
+        (WORDS[DECISION], TRUTH[LABEL], "--labels no,yes"),
+        (GRADES[DECISION], RELEVANT[LABEL], "same words"),
+        ([f"{word}." for word in RELEVANT[DECISION]], RELEVANT[LABEL], "same words"),
     ],
 )
 def test_two_vocabularies_are_shown_and_never_joined(decision, label, remedy, tmp_path):
     message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"))
     assert "different words" in message
-    assert remedy in message
+    assert re.search(remedy, message)
     both = sorted({str(value) for value in (*decision, *label)})
     assert ",".join(both) not in message
     if not set(map(str, decision)) & set(map(str, label)):
-        assert "no decision could be correct" in message_of(read, tmp_path / "p.csv", tuple(both))
+        assert "no decision" in message_of(read, tmp_path / "p.csv", tuple(both))
 
 
 @pytest.mark.parametrize(
     ("decision", "label", "other"),
     [
-        (replaced(WORDS[DECISION], "ERROR"), WORDS[LABEL], "only decision has ERROR (43)"),
-        (WORDS[DECISION], replaced(WORDS[LABEL], "-1"), "only label has -1 (43)"),
-        (WORDS[DECISION], replaced(WORDS[LABEL], "not judged"), "only label has not judged (43)"),
-        (replaced(WORDS[DECISION], "Yes."), WORDS[LABEL], "only decision has Yes. (43)"),
+        (replaced(WORDS[DECISION], "ERROR"), WORDS[LABEL], "decision has ERROR (43)"),
+        (WORDS[DECISION], replaced(WORDS[LABEL], "-1"), "label has -1 (43)"),
+        (WORDS[DECISION], replaced(WORDS[LABEL], "not judged"), "label has not judged (43)"),
+        (replaced(WORDS[DECISION], "Yes."), WORDS[LABEL], "decision has Yes. (43)"),
     ],
 )
 def test_only_names_of_decisions_and_labels_are_suggested(decision, label, other, tmp_path):
     message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"))
-    assert "name the labels to fit: --labels no,yes (" in message
+    assert ": --labels no,yes (" in message
     assert other in message
 
 
@@ -179,7 +187,8 @@ def test_codes_of_missing_labels_are_no_labels(code, suffix, tmp_path):
     assert "--labels" not in message
     rows = read(path, names, drop_unlabelled=True)
     np.testing.assert_array_equal(rows.rows.label, LABEL[~IS_OTHER])
-    assert rows.notes[0].startswith(f"{IS_OTHER.sum()} of {N_ROWS} rows have no label and are omitted; among them")
+    is_shortened = suffix == "xlsx" and isinstance(code, float)  # a workbook has -1 for -1.0
+    assert says_omitted(rows.notes[0], int(code) if is_shortened else code)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +236,7 @@ def is_judged_if(condition: np.ndarray) -> list[int | None]:
     ],
 )
 def test_rows_that_are_judged_by_their_score_are_noted(column, reading, tmp_path):
-    judged_only = "hold for judged rows only"
+    judged_only = "judged rows only"
     path = write(judge(DECISION, is_judged_if(CONFIDENCE > 0.85), column), tmp_path / "p.csv")
     notes = read(path, drop_unlabelled=True, **reading).notes
     assert judged_only in notes[1]
@@ -242,7 +251,7 @@ def test_rows_that_are_judged_by_their_score_are_noted(column, reading, tmp_path
 def test_thresholds_on_scores_of_judged_rows_are_noted(tmp_path):
     labels = is_judged_if(np.sort(SCORE)[-80] <= SCORE)
     rows = read_scores(tmp_path / "p.csv", labels, "1", drop=True)
-    assert "guarantees hold for judged rows only" in rows.notes[1]
+    assert "judged rows only" in rows.notes[1]
 
 
 def test_python_notes_that_guarantees_hold_for_judged_rows_only(tmp_path):
@@ -250,13 +259,13 @@ def test_python_notes_that_guarantees_hold_for_judged_rows_only(tmp_path):
     model = ReliabilityMap(drop_unlabelled=True, **MAP).fit(frame)
     new = frame.with_columns(confidence=pl.col("confidence") - 0.001)
     for result in (model.summary_, model.evaluate(new), model.thresholds(new, target_accuracy=0.8)):
-        assert "guarantees hold for judged rows only" in str(result)
+        assert "judged rows only" in str(result)
 
 
 def test_a_named_label_that_looks_missing_and_is_never_decided_is_noted(tmp_path):
     path = write(judge(DECISION, replaced(LABEL, -1)), tmp_path / "p.csv")
     [note] = read(path, ("-1", "0", "1")).notes
-    assert "No decision is -1, so all 43 rows with this label count as wrong." in note
+    assert re.search(r"No decision .*-1,.* 43 rows .*wrong", note)
 
 
 def test_a_repeated_header_is_named_by_its_line(tmp_path):
@@ -264,7 +273,7 @@ def test_a_repeated_header_is_named_by_its_line(tmp_path):
     header, *lines = path.read_text().splitlines()
     path.write_text("\n".join([header, *lines[:50], header, *lines[50:]]))
     for names in (None, ("no", "yes")):
-        assert "line 52: this line repeats the names of the columns" in message_of(read, path, names)
+        assert re.search(r"line 52: .*repeats", message_of(read, path, names))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +335,7 @@ def test_percent_in_python_gives_the_map_of_fractions(X, kind):
 
 
 def test_rows_with_a_constant_sum_are_no_logits_without_a_word():
-    with pytest.raises(InputError, match=r"every row sums to 1\.3 .* divide each row by its sum"):
+    with pytest.raises(InputError, match=r"sums to 1\.3 .*divide.*arrays='logits'"):
         ReliabilityMap(**MAP).fit(1.3 * PROBABILITIES, LABEL)
     assert ReliabilityMap(arrays="logits", **MAP).fit(1.3 * PROBABILITIES, LABEL).arrays_ == "logits"
 
@@ -336,11 +345,11 @@ def test_an_option_that_names_no_column_is_an_error_with_similar_names(field, tm
     frame = judge(WORDS[DECISION], WORDS[LABEL]).with_columns(nothing_here=pl.lit(0.5))
     path = write(frame, tmp_path / "p.csv")
     message = message_of(read, path, ("no", "yes"), **{field: "nothing_her"})
-    assert f"no column nothing_her, which --{field} names; did you mean nothing_here?" in message
+    assert re.search(rf"nothing_her, .*--{field} .*nothing_here\?", message)
     with pytest.raises(InputError, match="nothing_her"):
         ReliabilityMap(labels=["no", "yes"], **{field: "nothing_her"}, **MAP).fit(frame)
     if field != "label":
-        with pytest.raises(InputError, match=f"{field}='nothing_her' names a column, but .* array"):
+        with pytest.raises(InputError, match=f"{field}='nothing_her' .*array"):
             ReliabilityMap(**{field: "nothing_her"}, **MAP).fit(PROBABILITIES, LABEL)
 
 
@@ -353,7 +362,7 @@ def test_columns_are_named_for_each_label(tmp_path):
     frame = pl.DataFrame({"p_no": PROBABILITIES[:, 0], "p_yes": PROBABILITIES[:, 1], "label": WORDS[LABEL]})
     path = write(frame, tmp_path / "p.csv")
     message = message_of(read, path, ("no", "yes"), probabilities="p")
-    assert "such as --probabilities p_no,p_yes" in message
+    assert "--probabilities p_no,p_yes" in message
     assert accuracy(read(path, ("no", "yes"), probabilities="p_no,p_yes")) == ACCURACY
     assert "no column p_ye, " in message_of(read, path, ("no", "yes"), probabilities="p_no,p_ye")
 
@@ -387,13 +396,11 @@ def test_truth_values_in_another_order_than_named_decisions_are_refused(tmp_path
 @pytest.mark.parametrize("text", MISSING_TEXTS)
 def test_missing_labels_written_as_text_are_missing(text, suffix, tmp_path):
     path = write(judge(WORDS[DECISION], replaced(WORDS[LABEL], text)), tmp_path / f"p.{suffix}")
-    expected = "looks like a missing value; fill it, or omit such rows with --drop-unlabelled"
-    assert expected in message_of(read, path, ("no", "yes"))
+    assert re.search(r": label .*missing.*--drop-unlabelled", message_of(read, path, ("no", "yes")))
     rows = read(path, ("no", "yes"), drop_unlabelled=True)
     np.testing.assert_array_equal(rows.rows.label, LABEL[~IS_OTHER])
-    assert rows.notes == [
-        f"43 of 300 rows have no label and are omitted; among them are the labels {text.strip()} (43)."
-    ]
+    [note] = rows.notes
+    assert says_omitted(note, text.strip())
 
 
 @pytest.mark.parametrize("missing", ["None", "nan", None, float("nan"), pd.NA])
@@ -417,7 +424,7 @@ def test_a_label_that_is_listed_is_not_missing(tmp_path):
     severity = np.array(["none", "mild"])
     path = write(judge(severity[DECISION], severity[LABEL]), tmp_path / "p.csv")
     assert accuracy(read(path, ("none", "mild"), drop_unlabelled=True)) == ACCURACY
-    assert "fit takes names of labels by --labels" in message_of(read, path)
+    assert "by --labels" in message_of(read, path)
 
 
 @pytest.mark.parametrize("y", [[Decimal(int(x)) for x in LABEL], [Decimal(f"{x}.00") for x in LABEL]])
@@ -502,7 +509,7 @@ def test_columns_that_are_not_needed_may_hold_any_object(other):
 
 def test_a_needed_column_of_objects_is_named():
     frame = judge(WORDS[DECISION], WORDS[LABEL]).to_pandas().assign(label=[len] * N_ROWS)
-    with pytest.raises(InputError, match=r"row 0 \(from 0\): label is '<built-in function len>'"):
+    with pytest.raises(InputError, match=rf"row 0 .*: label .*{re.escape(repr(len))}"):
         ReliabilityMap(labels=["no", "yes"], **MAP).fit(frame)
     with pytest.raises(InputError, match="complex"):
         ReliabilityMap(**MAP).fit(PROBABILITIES.astype(complex), LABEL)
@@ -532,14 +539,14 @@ def test_ratings_are_words_of_confidence_and_no_percentages(suffix, tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "expected"),
     [
-        (b"q0 Q0 d0 1 11.5 mine\nq0 Q0 d1 2 11.4 mine\n", "p.csv", "a run of TREC: give --run RUN --qrels QRELS"),
-        (b"q0 Q0 d0 1 11.5 mine\n", "p.trec", "a run of TREC: give --run RUN --qrels QRELS"),
-        (b"q0\tQ0\td0\t1\t11.5\tmine\n", "p.run", "a run of TREC: give --run RUN --qrels QRELS"),
+        (b"q0 Q0 d0 1 11.5 mine\nq0 Q0 d1 2 11.4 mine\n", "p.csv", "TREC.*--run RUN --qrels QRELS"),
+        (b"q0 Q0 d0 1 11.5 mine\n", "p.trec", "TREC.*--run RUN --qrels QRELS"),
+        (b"q0\tQ0\td0\t1\t11.5\tmine\n", "p.run", "TREC.*--run RUN --qrels QRELS"),
         (b"q0 0 d0 1\n", "qrels.txt", "separated by spaces"),
-        (b"q0\tQ0\td0\t1\t11.5\nq0\tQ0\td1\t2\t11.4\n", "p.tsv", "add a line with the names of the columns"),
-        (b'{"decision": 0, "confidence": NaN}\n', "p.jsonl", "line 1 has NaN, which is not JSON; write null"),
-        (b'{"logits": [-Infinity, 0]}\n', "p.jsonl", "line 1 has -Infinity, which is not JSON; write -9999"),
-        (b'[{"decision": 0},\n{"decision": 1}]\n', "p.jsonl", "line 1 begins a JSON list, .* rename it to p.json"),
+        (b"q0\tQ0\td0\t1\t11.5\nq0\tQ0\td1\t2\t11.4\n", "p.tsv", "first line.*add a line"),
+        (b'{"decision": 0, "confidence": NaN}\n', "p.jsonl", "line 1 .*NaN.*null"),
+        (b'{"logits": [-Infinity, 0]}\n', "p.jsonl", "line 1 .*-Infinity.*-9999"),
+        (b'[{"decision": 0},\n{"decision": 1}]\n', "p.jsonl", r"line 1 .*JSON list.* p\.json\b"),
     ],
 )
 def test_files_of_other_formats_have_a_remedy(content, name, expected, tmp_path):
@@ -551,7 +558,9 @@ def test_files_of_other_formats_have_a_remedy(content, name, expected, tmp_path)
 def test_a_first_row_of_data_is_not_taken_for_names(tmp_path):
     (tmp_path / "p.tsv").write_text("q0\td0\t11.5\t1\nq0\td1\t11.4\t0\n")
     for options in ({"score": "11.5", "border": 0}, {"label": "1", "decision": "1"}):
-        assert "looks like a row of data" in message_of(read, tmp_path / "p.tsv", **options)
+        option, column = next(iter(options.items()))
+        message = message_of(read, tmp_path / "p.tsv", **options)
+        assert re.search(rf"--{option} .* {re.escape(column)}, .*\(q0, d0, 11\.5, 1\)", message)
     (tmp_path / "p.csv").write_text("0,1,2\nno,0.8,no\n")  # names that pandas gives to columns
     open_predictions(tmp_path / "p.csv", Reading(decision="0", confidence="1", label="2"))
 
@@ -574,14 +583,14 @@ def test_decimal_commas_in_quotes_are_read(tmp_path):
     lists = [f"[{first:.3f}; {second:.3f}]".replace(".", ",") for first, second in PROBABILITIES]
     path = write(pl.DataFrame({"probabilities": lists, "label": LABEL}), tmp_path / "p.csv")
     assert "line 2: probabilities is '[0," in message_of(read, path)
-    assert "may have decimal commas" in message_of(read, path)
+    assert "decimal commas" in message_of(read, path)
 
 
 def test_workbooks_name_the_row_of_the_sheet_and_what_is_read(tmp_path):
     path = write(judge(WORDS[DECISION], replaced(WORDS[LABEL], None)), tmp_path / "p.xlsx")
-    assert "row 5 of the sheet: label is missing" in message_of(read, path, ("no", "yes"))
+    assert re.search("row 5 .*sheet: label .*missing", message_of(read, path, ("no", "yes")))
     write(pl.DataFrame({"Judge export": ["decision", "no"], "x": ["label", "no"]}), path)
-    assert "only the first sheet is read, and its first row must have a name" in message_of(read, path)
+    assert re.search("Judge export, x;.*first sheet.*first row", message_of(read, path))
 
 
 def test_blank_rows_at_the_end_of_a_workbook_are_ignored(tmp_path):
@@ -595,22 +604,22 @@ def test_log_probabilities_and_the_mass_of_top_tokens_have_a_remedy(tmp_path):
     assert "exp(confidence)" in message_of(read, path)
     path = write(with_probabilities(0.93 * PROBABILITIES), tmp_path / "p.csv")
     message = message_of(read, path)
-    assert "divide each row by its sum" in message
+    assert re.search(r"line 2: .* 0\.93;.*divide", message)
     assert "logits" not in message
 
 
 def test_repeated_ids_have_a_remedy(tmp_path):
     frame = judge(DECISION, LABEL).with_columns(id=pl.int_range(N_ROWS) // 3, task=pl.int_range(N_ROWS) // 3)
     path = write(frame, tmp_path / "p.csv")
-    assert any("200 of 300 rows repeat a value of id" in note and "--group id" in note for note in read(path).notes)
-    assert "keep one row of each id" in message_of(read, path, id="task")
+    assert any(re.search("200 of 300 .* id.*--group id", note) for note in read(path).notes)
+    assert re.search("line 3: .*id 0 .*keep one row", message_of(read, path, id="task"))
 
 
 def test_a_mistyped_file_name_is_compared_with_the_files_of_its_folder(tmp_path):
     write(judge(DECISION, LABEL), tmp_path / "judged.parquet")
     assert f"is it {tmp_path / 'judged.parquet'}?" in message_of(open_predictions, tmp_path / "judged.csv")
     assert f"is it {tmp_path / 'judged.parquet'}?" in message_of(open_predictions, tmp_path / "juged.parquet")
-    assert "is there a folder" in message_of(open_predictions, tmp_path / "nowhere" / "judged.csv")
+    assert f"folder {tmp_path / 'nowhere'}?" in message_of(open_predictions, tmp_path / "nowhere" / "judged.csv")
 
 
 def test_maps_and_results_are_replaced_only_with_force(tmp_path):
@@ -627,7 +636,7 @@ def test_maps_and_results_are_replaced_only_with_force(tmp_path):
         cli.app(command, standalone_mode=False)
         out = Path(command[command.index("--out") + 1])
         content = out.read_bytes()
-        with pytest.raises(InputError, match=r"exists; write to another file, or give --force"):
+        with pytest.raises(InputError, match=rf"{re.escape(str(out))} exists.*--force"):
             cli.app(command, standalone_mode=False)
         assert out.read_bytes() == content
         cli.app([*command, "--force"], standalone_mode=False)
@@ -635,9 +644,9 @@ def test_maps_and_results_are_replaced_only_with_force(tmp_path):
 
 # One case of each kind: rows of decisions and labels, and what the message must contain.
 NUMBERED_FROM = [
-    (DECISION + 1, LABEL, "decision has 1, 2, and label has 0, 1"),
-    (DECISION, LABEL + 1, "decision has 0, 1, and label has 1, 2"),
-    (2 * DECISION + LABEL + 1, 2 * DECISION + LABEL, "decision has 1, 2, 3, 4, and label has 0, 1, 2, 3"),
+    (DECISION + 1, LABEL, r"decision \D*1, 2, \D*label \D*0, 1, \D*\b0"),
+    (DECISION, LABEL + 1, r"decision \D*0, 1, \D*label \D*1, 2, \D*\b0"),
+    (2 * DECISION + LABEL + 1, 2 * DECISION + LABEL, r"decision \D*1, 2, 3, 4, \D*label \D*0, 1, 2, 3, \D*\b0"),
 ]
 
 
@@ -645,8 +654,7 @@ NUMBERED_FROM = [
 def test_decisions_and_labels_with_other_first_numbers_are_refused(decision, label, expected, tmp_path):
     path = write(judge(decision, label), tmp_path / "p.csv")
     message = message_of(read, path)
-    assert expected in message
-    assert "number both from 0" in message
+    assert re.search(expected, message)
     names = ("0", "1", "2", "3", "4")
     assert len(read(path, names).rows) == N_ROWS  # names say that equal numbers mean the same
 
@@ -663,7 +671,7 @@ def test_columns_of_labels_are_suggested_with_their_numbers_or_names(tmp_path):
     assert "--probabilities p2,p1" in message
     named = pl.DataFrame({"no": 1 - OF_SECOND, "yes": OF_SECOND, "label": WORDS[LABEL]})
     message = message_of(read, write(named, tmp_path / "q.csv"), ("no", "yes"))
-    assert message.endswith("For the columns with the names of the labels give --probabilities no,yes")
+    assert message.endswith(" give --probabilities no,yes")
     assert accuracy(read(tmp_path / "q.csv", ("no", "yes"), probabilities="no,yes")) == ACCURACY
 
 
@@ -688,7 +696,7 @@ def test_repeated_ids_are_noted_when_a_map_is_evaluated():
     frame = judge(DECISION, LABEL)
     model = ReliabilityMap(**MAP).fit(frame)
     annotated = frame.with_columns(pl.col("confidence") - 0.001, id=pl.Series(np.arange(N_ROWS) // 3))
-    assert "200 of 300 rows repeat a value of id" in str(model.evaluate(annotated))
+    assert re.search(r"200 of 300 .*\bid\b", str(model.evaluate(annotated)))
 
 
 def test_correct_decisions_have_a_reliability_below_1_that_grows_with_their_number():
@@ -766,11 +774,11 @@ IN_PERCENT = (100 * CONFIDENCE).round(1)
 @pytest.mark.parametrize(
     ("values", "percent", "n_rows", "expected"),
     [
-        (CONFIDENCE, True, N_ROWS, "is at most 1 in all rows"),
-        (CONFIDENCE, True, 8, "is at most 1 in all rows"),
-        (CONFIDENCE, True, 1, "is at most 1 in all rows"),
-        ([f"{number}%" for number in CONFIDENCE], False, N_ROWS, "is at most 1 in all rows"),
-        (np.where(IS_OTHER, CONFIDENCE, IN_PERCENT), True, N_ROWS, "line 5: confidence is .* in the same unit"),
+        (CONFIDENCE, True, N_ROWS, "confidence .*at most 1 .*100.*--percent"),
+        (CONFIDENCE, True, 8, "confidence .*at most 1 .*100.*--percent"),
+        (CONFIDENCE, True, 1, "confidence .*at most 1 .*100.*--percent"),
+        ([f"{number}%" for number in CONFIDENCE], False, N_ROWS, "confidence .*at most 1 .*100.*--percent"),
+        (np.where(IS_OTHER, CONFIDENCE, IN_PERCENT), True, N_ROWS, r"line 5: confidence .* 0\.\d+,.*same unit"),
     ],
 )
 def test_fractions_are_not_read_as_percentages(values, percent, n_rows, expected, tmp_path):
@@ -822,12 +830,12 @@ def test_numbers_that_are_smallest_for_the_label_are_not_taken_for_another_order
 
 def test_lists_of_labels_of_a_score_are_named(tmp_path):
     message = message_of(read_scores, tmp_path / "p.jsonl", [[value] for value in LABEL.tolist()], "1", drop=False)
-    assert "one label in each cell" in message
+    assert re.search(r"label is List\(Int64\).*one label", message)
 
 
 def test_a_failed_answer_in_decisions_and_labels_is_suggested_with_a_doubt(tmp_path):
     rows = judge(replaced(WORDS[DECISION], "ERROR"), replaced(WORDS[LABEL], "ERROR"))
-    assert "if ERROR means that there is no label" in message_of(read, write(rows, tmp_path / "p.csv"))
+    assert "if ERROR means" in message_of(read, write(rows, tmp_path / "p.csv"))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -835,14 +843,15 @@ def test_a_failed_answer_in_decisions_and_labels_is_suggested_with_a_doubt(tmp_p
 def test_a_rating_without_a_number_is_no_confidence(rating, suffix, tmp_path):
     rows = judge(DECISION, LABEL, replaced(np.full(N_ROWS, 3), rating))
     message = message_of(read, write(rows, tmp_path / f"p.{suffix}"), confidence_words="2=.5,3=.7,4=.9")
-    assert f"confidence is '{rating}', which has no number" in message
+    assert re.search(rf"confidence \w+ '{rating}', .*--confidence-words 2=\.5,3=\.7,4=\.9", message)
 
 
 def test_new_words_are_added_to_those_of_the_map():
     fitted = Reading(confidence_words="low=.5,high=.9").to_stored()
     completed = Reading(confidence_words="certain=.95,low=.5").completed_by(fitted)
     assert completed.words == {"low": 0.5, "high": 0.9, "certain": 0.95}
-    assert "differs from that of the fit" in message_of(Reading(confidence_words="low=.6").completed_by, fitted)
+    message = message_of(Reading(confidence_words="low=.6").completed_by, fitted)
+    assert re.search(r"--confidence-words .*low=\.5,high=\.9", message)
 
 
 def test_a_message_on_a_new_word_suggests_all_words(tmp_path):
@@ -869,7 +878,7 @@ def test_an_option_replaces_what_a_map_remembers(fitted, given, expected):
 def test_numbers_that_are_no_labels_of_a_map_are_compared_with_its_names():
     model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(judge(WORDS[DECISION], WORDS[LABEL]))
     message = message_of(model.apply, judge(DECISION + 1, LABEL).drop("label"))
-    assert "the labels are no, yes" in message
+    assert re.search(r"row 0 .*: decision \w+ 2, .*labels \w+ no, yes", message)
     assert "labels=" not in message
 
 
@@ -878,7 +887,8 @@ def test_rows_with_sampling_weights_are_not_watched(tmp_path):
     ReliabilityMap(**MAP).fit(rows).save(tmp_path / "map.json")
     document = load_map(tmp_path / "map.json")
     weighted = write(rows.with_columns(inverse_probability=2.0), tmp_path / "p.csv")
-    assert "watch the file that they were sampled from" in message_of(watch_file, document, open_predictions(weighted))
+    message = message_of(watch_file, document, open_predictions(weighted))
+    assert re.search(r"p\.csv .*weights .*inverse_probability", message)
 
 
 @pytest.mark.parametrize("cell", ["[0]", '{"choices": ["no"]}', " ['no']"])
@@ -887,7 +897,7 @@ def test_a_label_of_an_annotation_tool_has_a_remedy(cell, tmp_path):
         read, write(judge(WORDS[DECISION], replaced(WORDS[LABEL], cell)), tmp_path / "p.csv"), ("no", "yes")
     )
     assert message.count("line 5: label is") == 1
-    assert "write one label in each cell" in message
+    assert "one label" in message
 
 
 def test_a_probability_of_one_label_with_ties_at_one_half_is_no_confidence(tmp_path):
@@ -904,7 +914,7 @@ def test_a_blank_group_is_missing(blank, tmp_path):
     path = write(rows, tmp_path / "p.parquet")
     reading = Reading(confidence="confidence")
     message = message_of(read_labelled_rows, open_predictions(path, reading), group="query", names=("0", "1"))
-    assert "row 3 (from 0): query is missing" in message
+    assert re.search("row 3 .*: query .*missing", message)
     of_score = Reading(score="confidence", positive="1")
     assert "query is missing" in message_of(read_score, open_predictions(path, of_score), group="query")
 
@@ -937,7 +947,7 @@ def test_numbers_and_booleans_are_two_labels_whatever_their_names(names, convert
 def test_decisions_and_labels_that_share_one_value_only_use_different_words(decision, label, names, tmp_path):
     names = names or ((*np.union1d(decision, label),) if isinstance(decision[0], str) else None)
     message = message_of(read, write(judge(decision, label), tmp_path / "p.csv"), names)
-    assert "different words; write the same words in both columns" in message
+    assert re.search("different words;.*same words", message)
     assert all(str(value) in message for value in (*decision, *label))
 
 
@@ -953,7 +963,7 @@ def test_answers_that_failed_are_no_words_to_name(tmp_path):
 @pytest.mark.parametrize("name", ["Confidence", " confidence", "conf", "how_sure"])
 def test_a_confidence_that_is_not_read_is_noted(name, tmp_path):
     path = write(judge(DECISION, LABEL).rename({"confidence": name}), tmp_path / "p.csv")
-    assert f"The column {name} is not read." in read(path).notes[-1]
+    assert re.search(rf"column {name} .*not read", read(path).notes[-1])
     assert read(path, confidence=name).rows.confidence is not None
     assert not [note for note in read(path, confidence=name).notes if "is not read" in note]
 

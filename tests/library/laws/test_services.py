@@ -53,9 +53,9 @@ def test_arrays_and_frames_give_the_same_scores(map_file, kind, numbers):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([np.nan, 0.5, 0.5], r"X, row 1 \(from 0\): probabilities 0 is nan; every one must be finite"),
-        ([0.5, 0.6, 0.2], r"X, row 1 \(from 0\): the probabilities .* sum to 1\.3"),
-        ([0.5, 0.6, -0.1], r"X, row 1 \(from 0\): the probabilities"),
+        ([np.nan, 0.5, 0.5], r"X, row 1 \(from 0\): probabilities 0 .*nan"),
+        ([0.5, 0.6, 0.2], r"X, row 1 \(from 0\): .*probabilities .* 1\.3\b"),
+        ([0.5, 0.6, -0.1], r"X, row 1 \(from 0\): .*probabilities .*-0\.1\b"),
     ],
 )
 def test_invalid_array_row_is_named(map_file, row, message):

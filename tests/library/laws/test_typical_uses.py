@@ -36,7 +36,7 @@ def test_pandas_csv_with_arrays_as_text_is_fitted(capsys):
     printed = capsys.readouterr().err
     document = ReliabilityMap.load("map.json").document_
 
-    assert printed.startswith("val.csv is read with columns separated by semicolons.\n")
+    assert re.match(r"val\.csv .*semicolons\.\n", printed)
     assert "\nBetter than " in printed
     assert (document.input, document.label_names) == ("logits", NAMES)
 
@@ -74,7 +74,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
     )
 
     # a note for each file that is read: evaluate reads two files, and the other four commands one
-    assert capsys.readouterr().err.count("is read with columns separated by semicolons") == 6
+    assert capsys.readouterr().err.count("separated by semicolons") == 6
 
     scored = pl.read_csv("scored.csv", separator=";")
     sample = pl.read_csv("sample.csv", separator=";")
@@ -104,7 +104,7 @@ def test_report_command_writes_page_and_map(capsys):
     page = Path("report.html").read_text()
 
     assert printed.startswith("Better than ")
-    assert page.index("Better than ") < page.index("The map: ") < page.index("rows that the fit did not use")
+    assert page.index("Better than ") < page.index("The map: ") < page.index("fit did not")
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,30 +92,26 @@ LABELWISE = {"kind": "labelwise", "shared": SHARED, "fallback": ["none"] * 3, "r
 STEPS = {"kind": "isotonic", "confidence": [[0.5]] * 3, "reliability": [[0.5], [0.5, 0.6], [0.5]]}
 INVALID_MAPS = {
     "a curve that falls": ((*PROJECTION, "values", 0, 7), -999.0, "falls"),
-    "a knot that does not increase": ((*PROJECTION, "knots", 3), 0.2, "knots do not increase"),
-    "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, "lattice.values: Value error, lists differ"),
-    "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
-    "a shift too far": (PROJECTION, LABELWISE | {"own": SHIFTS}, "alpha.1"),
+    "a knot that does not increase": ((*PROJECTION, "knots", 3), 0.2, "knots .*not increase"),
+    "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, r"lattice\.values: .*lists differ"),
+    "an unknown field": ((*PROJECTION, "surprise"), 1, r"lattice\.surprise"),
+    "a shift too far": (PROJECTION, LABELWISE | {"own": SHIFTS}, r"alpha\.1"),
     "steps without their reliability": (
         PROJECTION,
         LABELWISE | {"own": STEPS},
-        "label 1 has 1 thresholds and 2 values",
+        "label 1 .*1 thresholds .*2 values",
     ),
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not increase"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 are distinct"),
-    "another number of labels": (("n_labels",), 4, "than 0..3"),
-    "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
-    "another format": (("format",), "pmml", "not a reliability map"),
-    "an older version": (
-        ("version",),
-        1,
-        "version 1 of the map format, and this program reads the versions 3 and 4",
-    ),
+    "another number of labels": (("n_labels",), 4, r"than 0\.\.3"),
+    "a group that steers the terminal": (("source", "group"), "\x9b2J", r"source\.group"),
+    "another format": (("format",), "pmml", "reliability map: .*format"),
+    "an older version": (("version",), 1, "version 1 .*versions 3 and 4"),
     "logits that are not there": (("input",), "confidence_only", "needs logits"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles decrease"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
     "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
-    "a network cut off": (CALIBRATOR, NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
+    "a network cut off": (CALIBRATOR, NETWORK, r"7 parameters.* H\^2 \+ 4 H \+ 1"),
 }
 
 
@@ -122,7 +119,7 @@ INVALID_MAPS = {
 def test_invalid_map_is_rejected_with_the_place_of_the_error(saved, keys, value, message):
     with pytest.raises(InputError, match=r"map\.json") as raised:
         load_map(edit_file(saved, keys, value))
-    assert message in str(raised.value)
+    assert re.search(message, str(raised.value))
 
 
 VALID_JSON = maps.make_map("label_platt").model_dump_json()
@@ -146,8 +143,8 @@ INVALID_NUMBERS = [VALID_JSON.replace('"beta":0.8', f'"beta":{number}') for numb
     [
         *((writer(text), r"map\.json is no") for text in NO_MAPS),
         *((writer(text), "beta|JSON") for text in INVALID_NUMBERS),
-        (writer(" " * 2**26 + "{}"), "a reliability map is far smaller"),
-        (os.mkfifo, r"map\.json is a pipe or a device"),
+        (writer(" " * 2**26 + "{}"), r"map\.json has 67,108,866 bytes"),
+        (os.mkfifo, r"map\.json .*pipe"),
         (do_nothing, "does not exist"),
     ],
 )
@@ -210,17 +207,15 @@ def test_a_map_has_2_to_50_folds_of_one_type(n_folds, types):
     folds = [document.folds[0]] * n_folds
     if types == 2:
         folds[-1] = other.folds[0]
-    with pytest.raises(pydantic.ValidationError) as error:
+    with pytest.raises(pydantic.ValidationError, match=rf" {n_folds} folds .*{types} types.* 2 .* 50 "):
         MapDocument(**dict(document) | {"folds": tuple(folds)})
-    expected = f"there are {n_folds} folds with {types} types of fits; use 2 to 50 folds of one type"
-    assert expected in str(error.value)
 
 
 def test_a_file_of_more_than_64_mebibytes_is_rejected_as_too_large(tmp_path):
     path = tmp_path / "map.json"
     with path.open("wb") as file:
         file.truncate(2**26 + 1)
-    with pytest.raises(InputError, match=r"map\.json has 67,108,865 bytes; a reliability map is far smaller; give"):
+    with pytest.raises(InputError, match=r"map\.json .*67,108,865 bytes.*`relmap fit`"):
         load_map(path)
     with path.open("wb") as file:
         file.truncate(2**26)

@@ -125,8 +125,8 @@ def test_a_correction_of_an_earlier_map_applies_to_the_score_of_its_model(name, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"knots": [-2.0, -2.0, 0.1, 1.0]}, "knots of a correction do not increase"),
-        ({"values": [0.3, 0.2, 0.1, 0.0]}, "values of a correction do not increase"),
+        ({"knots": [-2.0, -2.0, 0.1, 1.0]}, r"knots .*correction.*-2\.0, -2\.0"),
+        ({"values": [0.3, 0.2, 0.1, 0.0]}, r"values .*correction.*0\.3, 0\.2"),
         ({"last_slope": 0}, "last_slope"),
     ],
 )

@@ -1,5 +1,6 @@
 """A fitted map stores the parts of its cross-fit, and its fit returns the scores of the same rows."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_a_fit_returns_its_out_of_fold_scores_in_the_order_of_the_rows(result, f
     np.testing.assert_array_equal(fitted.scored.logit, result.scored.logit[order])
     np.testing.assert_array_equal(fitted.scored.confidence, result.scored.confidence[order])
     np.testing.assert_array_equal(fitted.rows.logits, ROWS.logits[np.sort(SPLIT.fit_rows)])
-    assert fitted.label_warnings[0] == "Labels that are never decided, or never the true label: d."
+    assert re.search(r"never .*: d\.$", fitted.label_warnings[0])
 
 
 def test_summary_of_out_of_fold_rows_equals_its_parts(result, fitted):
@@ -155,10 +156,10 @@ def test_map_of_the_paper_protocol_has_no_folds_and_one_list_of_hashes():
 @pytest.mark.parametrize(
     ("variant", "n_rows", "message"),
     [
-        ("mrp2", N_ROWS, "a map cannot contain the variant 'mrp2'"),
-        ("auto", N_ROWS, "the variant auto does not exist any more"),
-        ("label_2d", N_ROWS, "a map cannot contain the variant 'label_2d'"),
-        ("mrp_pooled", 2, "a hold-out of 0.2 of 2 rows, or of their groups, is less than one row or group"),
+        ("mrp2", N_ROWS, "variant 'mrp2'"),
+        ("auto", N_ROWS, "variant auto .*--variant"),
+        ("label_2d", N_ROWS, "variant 'label_2d'"),
+        ("mrp_pooled", 2, r"hold-out of 0\.2 of 2 rows"),
     ],
 )
 def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):
@@ -168,9 +169,5 @@ def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):
 
 def test_fit_that_a_map_cannot_store_is_rejected():
     rows = replace(ROWS, logits=ROWS.logits * 1e-250)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"cannot store.*\(.+\),.*logits.* ts$"):
         fit_with(without_ids(rows), FitOptions(calibrator="matrix", variant="confidence"))
-    assert str(error.value).startswith("a map cannot store the fit (")
-    assert str(error.value).endswith(
-        "), as happens with logits that are far too large or too small; rescale the logits, or use the calibrator ts"
-    )

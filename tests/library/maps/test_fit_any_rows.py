@@ -93,7 +93,7 @@ def test_commands_agree_with_the_labelled_rows(case, tmp_path, monkeypatch):
     applied = maps.run_command("apply", "--map", "map.json", "--predictions", "rows.parquet", "--out", "scored.parquet")
 
     assert len(fitted) <= MAX_LINES
-    assert fitted[0].startswith("More than half of the decisions are wrong") == (correct.mean() < 0.5)
+    assert fitted[0].startswith("More than half") == (correct.mean() < 0.5)
     is_automatic = (pl.read_parquet("scored.parquet")["route"] == "automatic").to_numpy()
     stated = re.search(r"expected accuracy of ([\d.]+)%", " ".join(applied))
     assert (stated is not None) == is_automatic.any()
@@ -167,5 +167,5 @@ def test_a_judge_with_three_words_is_as_close_to_the_truth_as_the_frequencies_of
 @pytest.mark.parametrize("kind", ["logits", "confidence_only", "decision_only"])
 def test_auto_is_refused_with_one_sentence(kind):
     rows = maps.rows_of_frame(make_case("all correct", kind))
-    with pytest.raises(InputError, match=r"the variant auto does not exist any more.*omit --variant"):
+    with pytest.raises(InputError, match=r"variant auto .*--variant"):
         maps.fit_map(rows, "auto")

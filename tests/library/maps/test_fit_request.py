@@ -148,5 +148,5 @@ def test_without_torch_the_protocol_of_the_paper_names_its_extra(monkeypatch):
     file = FramePredictions.from_frame(maps.make_predictions(N_ROWS))
     options = FitOptions(protocol="paper")
     rows = read_labelled_rows(file, options).rows
-    with pytest.raises(InputError, match=r"run: pip install 'relmap\[pipeline\]'"):
+    with pytest.raises(InputError, match=r"pip install 'relmap\[pipeline\]'"):
         describe_source(file, rows, options, DEFAULTS)

@@ -1,6 +1,7 @@
 """Training rows are recognized among new rows and scored by models that have not seen them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,8 @@ def test_number_of_training_rows_is_reported(command, folder, capsys):
     for frame, n_fitted in ((NEW_ROWS, 0), (SHUFFLED_HALF, 400), (pl.concat([NEW_ROWS, SHUFFLED_HALF]), 400)):
         numbers, printed = run_on_rows(command, frame, folder, capsys)
         assert numbers["fitted_rows"] == n_fitted
-        assert (f"{n_fitted:,} of {len(frame):,} rows were used to fit the map" in printed) == (n_fitted > 0)
+        note = re.search(rf"\b{n_fitted:,} of {len(frame):,} rows .*\bfit\b", printed)
+        assert (note is not None) == (n_fitted > 0)
         if command == "thresholds":
             assert numbers["guaranteed"] == (n_fitted == 0)
 
@@ -176,7 +178,7 @@ def test_repeated_predictions_are_recognized_by_id(tmp_path, capsys):
         column = options[-1] if options else "id"
         numbers, printed = run_on_rows("evaluate", half.drop(column), tmp_path, capsys)
         assert numbers["fitted_rows"] == 0
-        assert f"recognized by the column {column}, which" in printed
+        assert re.search(rf"recognized by .*\b{column}, ", printed)
 
 
 @pytest.mark.parametrize("column", [None, pl.int_range(600), pl.lit("q1"), pl.lit(None)])
@@ -186,15 +188,15 @@ def test_repeated_predictions_without_id_are_reported_as_unrecognizable(column, 
     assert fit(frame, tmp_path).source.training_rows.by == "nothing"
     numbers, printed = run_on_rows("evaluate", frame.head(300), tmp_path, capsys)
     assert numbers["fitted_rows"] == 0
-    assert "cannot be recognized, since their predictions repeat" in printed
+    assert "cannot be recognized" in printed
     assert "--id" in printed
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (None, "no column pair, which --id names"),
-        (pl.lit("a"), "the id a is repeated"),
+        (None, "no column pair.*--id"),
+        (pl.lit("a"), "id a .*repeated"),
         (pl.lit(None), "is missing"),
     ],
 )
@@ -206,7 +208,7 @@ def test_invalid_id_is_rejected(column, message, tmp_path):
 def test_guarantee_omits_training_rows_if_rows_were_held_out(tmp_path, capsys):
     fit(ROWS, tmp_path, "--hold-out", "0.4")
     numbers, printed = run_on_rows("thresholds", ROWS[::-1], tmp_path, capsys)
-    assert "480 of 800 rows were used to fit the map: they are omitted" in printed
+    assert re.search(r"\b480 of 800 rows .*omitted", printed)
     assert numbers["overall"]["rows"] == 320
     assert numbers["guaranteed"]
 
@@ -214,8 +216,9 @@ def test_guarantee_omits_training_rows_if_rows_were_held_out(tmp_path, capsys):
 def test_paper_protocol_omits_training_rows(tmp_path, capsys):
     document = fit(ROWS, tmp_path, "--protocol", "paper")
     numbers, printed = run_on_rows("evaluate", ROWS[::-1], tmp_path, capsys)
-    assert "rows were used to fit the map: they are omitted" in printed
-    assert numbers["rows"] == document.held_out.rows
+    n_held_out = document.held_out.rows
+    assert re.search(rf"\b{len(ROWS) - n_held_out} of 800 rows .*omitted", printed)
+    assert numbers["rows"] == n_held_out
 
 
 @pytest.mark.parametrize("file", EARLIER_MAPS[:3], ids=lambda path: path.stem)
@@ -227,7 +230,7 @@ def test_earlier_map_cannot_recognize_single_rows(file, capsys):
         rows = rows.with_columns(label=pl.lit(first_label))
     scored_rows = read_and_score_rows(document, FramePredictions.from_frame(rows), group=None)
     assert scored_rows.origin == "new"
-    assert "written by an earlier version" in " ".join(scored_rows.notes)
+    assert "earlier version" in " ".join(scored_rows.notes)
 
 
 def test_hashes_of_other_folds_are_rejected(folder, tmp_path):
@@ -235,7 +238,7 @@ def test_hashes_of_other_folds_are_rejected(folder, tmp_path):
     content["source"]["training_rows"]["folds"].pop()
     (tmp_path / "map.json").write_text(json.dumps(content))
 
-    with pytest.raises(InputError, match=r"source.training_rows has 4 folds, but the map has 5"):
+    with pytest.raises(InputError, match=r"source\.training_rows .*4 folds.* 5"):
         load_map(tmp_path / "map.json")
 
     content["source"]["training_rows"]["folds"][0] = "not base64"

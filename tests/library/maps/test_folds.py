@@ -115,20 +115,18 @@ def test_two_rows_of_one_label_are_enough(n_fitted, n_rows, n_folds, hold_out):
 @pytest.mark.parametrize(
     ("label", "split", "hold_out", "message"),
     [
-        (np.arange(1), split_of(1, 1, n_folds=1), 0, "there are 1 labelled rows to fit on; label more: 1,000 are good"),
+        (np.arange(1), split_of(1, 1, n_folds=1), 0, " 1 labelled rows .*1,000 "),
         (
             np.arange(1060),
             split_of(1060, 1060),
             0.0004,
-            "a hold-out of 0.0004 of 1,060 rows, or of their groups, is less than one row or group; "
-            "increase --hold-out",
+            r"hold-out of 0\.0004 of 1,060 rows.*--hold-out$",
         ),
     ],
 )
 def test_too_few_rows_are_rejected(label, split, hold_out, message):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=message):
         check_fit_rows(make_labelled_rows(label), split, hold_out)
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("split_by", ["row", "group"])

@@ -76,4 +76,4 @@ def test_coverage_of_few_rows_is_warned_about(fitted_map, tmp_path, n_rows, warn
         ({"coverage": "1"}, False),
     ):
         applied = apply_map(fitted_map.document_, new_rows, tmp_path / "out.parquet", **options)
-        assert any("depends on the others" in note for note in applied.notes) == expected
+        assert any(f"only {n_rows}:" in note for note in applied.notes) == expected

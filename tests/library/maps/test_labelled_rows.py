@@ -1,5 +1,6 @@
 """Reading of labelled rows to fit and to evaluate: columns, notes, messages, and how each row is scored."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +77,13 @@ def message_of_score(document: MapDocument, frame: pl.DataFrame, **options) -> s
     with pytest.raises(InputError) as error:
         score(document, frame, **options)
     return str(error.value)
+
+
+def check_notes(notes: list[str], *patterns: str) -> None:
+    """Check that there is one note for each pattern, in this order."""
+    assert len(notes) == len(patterns)
+    for note, pattern in zip(notes, patterns, strict=True):
+        assert re.search(pattern, note)
 
 
 IDS = pl.format("r{}", 7 * pl.int_range(N_ROWS))
@@ -171,9 +179,7 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
     )
     reading = {"drop_unlabelled": True, "confidence": "confidence"}
     read = read_labelled_rows(predictions(frame, **reading), group=None, names=None)
-    assert read.notes[0] == "10 of 90 rows have no label and are omitted."
-    assert read.notes[1].startswith("In 1 of 80 rows confidence is below 1/3,")
-    assert len(read.notes) == 2
+    check_notes(read.notes, r"^10 of 90 .*no label.*omitted", r"\b1 of 80 rows confidence .*1/3,")
     assert len(read.rows) == 80
     rows = predictions(CONFIDENCES.drop("group"), drop_unlabelled=True)
     complete = read_labelled_rows(rows, group=None, names=None)
@@ -183,64 +189,53 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (
-            ROWS,
-            {"signals": ("group", "label")},
-            "X: the column label holds the true labels and cannot be a signal; omit it",
-        ),
+        (ROWS, {"signals": ("group", "label")}, "^X: .*column label .*signal.*omit"),
         (
             ROWS,
             {"signals": ("z", "group_rank", "b", "group")},
-            "X has no column b, which --signals names; it has logits, label, group",
+            "^X .*no column b,.*--signals.*logits, label, group$",
         ),
-        (
-            ROWS,
-            {"reading": {"id": "pair"}},
-            "X has no column pair, which --id names; it has logits, label, group",
-        ),
-        (ROWS.head(0), {}, "X has no rows; give a file with labelled rows"),
+        (ROWS, {"reading": {"id": "pair"}}, "^X has no column pair,.*--id.* logits, label, group$"),
+        (ROWS.head(0), {}, "^X has no rows;"),
         (
             ROWS.with_columns(label=pl.when(pl.int_range(N_ROWS) != 5).then("label")),
             {},
-            "X, row 5 (from 0): label is missing; fill it, or omit such rows with --drop-unlabelled",
+            r"^X, row 5 \(from 0\): label .*missing.* --drop-unlabelled$",
         ),
         (
             ROWS.with_columns(truth=pl.lit(None)),
             {"reading": {"drop_unlabelled": True, "label": "truth"}},
-            "X has no value in the column truth; name the column of the true label with --label",
+            "^X has no value .*truth;.* --label$",
         ),
         (
             ROWS.with_columns(label=pl.when(pl.int_range(N_ROWS) != 5).then("label")),
             {"reading": {"drop_unlabelled": True}, "group": "group", "signals": ("group_gap",)},
-            "X has rows without a label, which are omitted, so groups are incomplete, and group_rank and group_gap "
-            "cannot be computed; omit these signals",
+            "^X .*without a label.* group_rank .*group_gap .*omit",
         ),
         (
             ROWS.with_columns(inverse_probability=pl.lit(2.0)),
             {"group": "group", "signals": ("group_rank",)},
-            "X has a sample of rows, so groups are incomplete, and group_rank and group_gap cannot be computed; omit "
-            "these signals",
+            "^X .*sample .*group_rank .*group_gap .*omit",
         ),
         (
             ROWS.with_columns(id=pl.concat_list(pl.int_range(N_ROWS))),
             {"reading": {"id": "id"}},
-            "X: the ids are in id, which contains lists; name a column of numbers or text",
+            "^X: .* in id,.* lists;",
         ),
         (
             ROWS.with_columns(id=pl.when(pl.int_range(N_ROWS) == 60).then(pl.lit("r7")).otherwise(IDS)),
             {"reading": {"id": "id"}},
-            "X, row 60 (from 0): the id r7 is repeated; keep one row of each id, such as the label of most annotators, "
-            "or name a column that differs in each row",
+            r"^X, row 60 \(from 0\): .*id r7 .*repeated",
         ),
         (
             ROWS.with_columns(id=pl.when(pl.int_range(N_ROWS) != 60).then(IDS)),
             {"reading": {"id": "id"}},
-            "X, row 60 (from 0): id is missing; drop or fill the row",
+            r"^X, row 60 \(from 0\): id .*missing",
         ),
     ],
 )
 def test_rows_that_cannot_be_read_are_rejected(frame, options, message):
-    assert message_of_read(frame, **options) == message
+    assert re.search(message, message_of_read(frame, **options))
 
 
 def test_sampled_or_unlabelled_rows_are_accepted_with_other_signals():
@@ -254,13 +249,11 @@ def test_sampled_or_unlabelled_rows_are_accepted_with_other_signals():
 
 def test_label_order_is_checked_unless_it_is_accepted():
     wrong = ROWS.with_columns(label=2 - pl.col("label"))
-    assert "the labels may be in another order" in message_of_read(wrong)
+    assert re.search("another order.* --labels 2,1,0;.* --accept-label-order$", message_of_read(wrong))
     assert read_labelled_rows(predictions(wrong), group=None, names=None, accept_label_order=True).n_labels == 3
 
 
-ALL_ROWS_NOTE = (
-    "X has the rows that the map was fitted on: each row is scored by the model that was fitted without its fold."
-)
+ALL_ROWS_NOTE = "^X .*each row .*without its fold"
 
 
 def test_all_fit_rows_are_scored_out_of_fold(grouped):
@@ -271,10 +264,10 @@ def test_all_fit_rows_are_scored_out_of_fold(grouped):
         model = FittedMap(fold.calibrator, fold.projection)
         expected[members] = model(scored.rows.take(members)).logit
     np.testing.assert_array_equal(scored.scored.logit, expected)
-    assert scored.notes == ["Rows are grouped by group, as when the map was fitted.", ALL_ROWS_NOTE]
+    check_notes(scored.notes, r"grouped by group\b", ALL_ROWS_NOTE)
     assert scored.origin == "out_of_fold"
     assert scored.fitted.tolist() == [True] * N_ROWS
-    assert score(grouped, ROWS, group="group").notes == [ALL_ROWS_NOTE]
+    check_notes(score(grouped, ROWS, group="group").notes, ALL_ROWS_NOTE)
 
 
 def test_rows_beyond_the_maximum_of_a_fit_are_scored_by_the_map(document):
@@ -306,9 +299,7 @@ def test_only_rows_that_were_held_out_are_used_if_there_are_any(kind, held_out, 
     np.testing.assert_array_equal(scored.scored.logit, FittedMap.from_document(document)(rows.take(unused)).logit)
     assert scored.origin == "held_out"
     assert scored.fitted.tolist() == [False] * len(unused)
-    assert scored.notes == [
-        f"X has the rows that the map was fitted on: only the {len(unused)} rows that were held out are used."
-    ]
+    check_notes(scored.notes, rf"^X .*\b{len(unused)} rows .*held out")
 
 
 @pytest.mark.parametrize("kind", ["held out", "paper"])
@@ -328,7 +319,7 @@ def test_fit_rows_among_others_are_omitted_if_rows_were_held_out(kind, held_out,
     assert scored.origin == "new"
     assert not scored.fitted.any()
     assert len(scored.fitted) == is_new.sum()
-    assert scored.notes == [f"{(~is_new).sum()} of 130 rows were used to fit the map: they are omitted."]
+    check_notes(scored.notes, f"^{(~is_new).sum()} of 130 rows .*omitted")
 
 
 def test_fit_rows_among_others_are_scored_without_their_fold(document):
@@ -344,9 +335,7 @@ def test_fit_rows_among_others_are_scored_without_their_fold(document):
         np.testing.assert_array_equal(scored.scored.logit[positions], expected)
     assert scored.origin == "partly_out_of_fold"
     assert scored.fitted.tolist() == [False] * 40 + [True] * 90
-    assert scored.notes == [
-        "90 of 130 rows were used to fit the map: each of them is scored by the model that was fitted without its fold."
-    ]
+    check_notes(scored.notes, "^90 of 130 rows .*without its fold")
     only_fit_rows = score(document, ROWS[::-1])
     assert only_fit_rows.origin == "out_of_fold"
     assert only_fit_rows.fitted.all()
@@ -363,45 +352,36 @@ def test_only_fit_rows_of_a_map_with_held_out_rows_are_scored_out_of_fold(held_o
 
 def test_only_fit_rows_of_a_map_without_folds_are_rejected(paper):
     used = paper_fit_rows(paper.source, maps.rows_of_frame(ROWS), paper.calibrator.fitted)
-    assert message_of_score(paper, ROWS[used.tolist()]) == (
-        "X: all rows were used to fit the map, which has no folds; give new rows"
-    )
+    assert re.search("^X: .*no folds", message_of_score(paper, ROWS[used.tolist()]))
 
 
 def test_missing_group_column_of_the_map_is_noted(grouped):
     scored = score(grouped, NEW_ROWS.drop("group"))
-    assert scored.notes == [
-        "The map was fitted with rows grouped by group, a column that X lacks: its rows are treated as independent."
-    ]
+    check_notes(scored.notes, r"grouped by group, .*\bX .*independent")
     assert scored.rows.group is None
     assert score(grouped, NEW_ROWS).rows.group.tolist() == NEW_ROWS["group"].to_list()
 
 
 def test_fit_rows_with_other_groups_are_rejected(document, grouped):
-    same = "X has the rows that the map was fitted on, with {}; give the same here"
-    assert message_of_score(document, ROWS, group="group") == same.format("no groups")
+    assert re.search("^X .*with no groups;", message_of_score(document, ROWS, group="group"))
     other = ROWS.with_columns(group=pl.lit("all"))
-    assert message_of_score(grouped, other) == same.format("groups by group")
+    assert re.search("^X .*groups by group;", message_of_score(grouped, other))
     renamed = ROWS.with_columns(group=pl.format("new {}", pl.col("group")))
     assert score(grouped, renamed).origin == "out_of_fold"
 
 
-DIFFERS_FROM_FIT_ROWS = "X has the rows that the map was fitted on, but {}; give them as for the fit, or give new rows"
+IN_ANOTHER_ORDER = "^X .*fitted on, .*another order;"
 
 
 def test_fit_rows_that_cannot_be_recognized_one_by_one_are_rejected_in_another_order(confidence_map):
     assert confidence_map.source.training_rows.by == "nothing"
-    assert message_of_score(confidence_map, TWO_LABELLINGS[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
-    assert message_of_score(confidence_map, TWO_LABELLINGS, label="other") == DIFFERS_FROM_FIT_ROWS.format(
-        "other labels are read, or other rows are omitted"
-    )
+    assert re.search(IN_ANOTHER_ORDER, message_of_score(confidence_map, TWO_LABELLINGS[::-1]))
+    other_labels = message_of_score(confidence_map, TWO_LABELLINGS, label="other")
+    assert re.search("^X .*fitted on, .*other labels ", other_labels)
     new_rows = maps.make_confidence_predictions(30, seed=5)
     scored = score(confidence_map, new_rows)
     assert scored.origin == "new"
-    assert scored.notes == [
-        "Rows that the map was fitted on cannot be recognized, since their predictions repeat. If these rows are new, "
-        "ignore this. Otherwise give new rows, or fit again with a column that identifies rows (--id)."
-    ]
+    check_notes(scored.notes, r"cannot be recognized.*\(--id\)\.$")
 
 
 def test_fit_rows_are_recognized_by_their_ids():
@@ -410,31 +390,24 @@ def test_fit_rows_are_recognized_by_their_ids():
     part = frame[::-1].head(30)
     scored = score(by_id, part)
     assert scored.fitted.all()
-    assert scored.notes == [
-        "30 of 30 rows were used to fit the map: each of them is scored by the model that was fitted without its fold."
-    ]
+    check_notes(scored.notes, "^30 of 30 rows .*without its fold")
     renamed = part.rename({"pair": "other"})
     assert score(by_id, renamed, id="other").fitted.all()
     assert not score(by_id, part.with_columns(other=pl.format("x{}", pl.col("pair"))), id="other").fitted.any()
     without_ids = score(by_id, part.drop("pair"))
     assert not without_ids.fitted.any()
-    assert without_ids.notes == [
-        "Rows that the map was fitted on are recognized by the column pair, which X lacks: give new rows, or add the "
-        "column."
-    ]
-    assert message_of_score(by_id, frame.drop("pair")[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
+    check_notes(without_ids.notes, r"recognized by .*column pair,.*\bX\b")
+    assert re.search(IN_ANOTHER_ORDER, message_of_score(by_id, frame.drop("pair")[::-1]))
     assert score(by_id, frame[::-1]).origin == "out_of_fold"
 
 
-@pytest.mark.parametrize(
-    ("share", "notes"), [(1.0, []), (0.97, ["3.0% of the rows that the map was fitted on cannot be recognized."])]
-)
+@pytest.mark.parametrize(("share", "notes"), [(1.0, []), (0.97, [r"^3\.0% of .*cannot be recognized"])])
 def test_share_of_rows_that_cannot_be_recognized_is_noted(document, share, notes):
     training_rows = document.source.training_rows.model_copy(update={"share": share})
     changed = document.model_copy(
         update={"source": document.source.model_copy(update={"training_rows": training_rows})}
     )
-    assert score(changed, NEW_ROWS).notes == notes
+    check_notes(score(changed, NEW_ROWS).notes, *notes)
 
 
 @pytest.mark.parametrize(("share", "is_recognized"), [(0.95, True), (0.949, False)])
@@ -446,7 +419,7 @@ def test_almost_all_rows_must_be_recognized_to_give_them_in_another_order(docume
     if is_recognized:
         assert score(changed, ROWS[::-1]).origin == "out_of_fold"
     else:
-        assert message_of_score(changed, ROWS[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
+        assert re.search(IN_ANOTHER_ORDER, message_of_score(changed, ROWS[::-1]))
 
 
 def without_fingerprints(document: MapDocument, group: str | None = None) -> MapDocument:
@@ -458,33 +431,26 @@ def without_fingerprints(document: MapDocument, group: str | None = None) -> Map
 def test_maps_of_earlier_versions_recognize_only_their_file(document):
     earlier = without_fingerprints(document)
     file = ROWS.drop("group")
-    assert score(earlier, file).notes == [ALL_ROWS_NOTE]
+    check_notes(score(earlier, file).notes, ALL_ROWS_NOTE)
     reversed_rows = score(earlier, file[::-1])
     assert reversed_rows.origin == "new"
-    assert reversed_rows.notes == [
-        "This map was written by an earlier version, so its individual fit rows cannot be recognized: give rows that "
-        "it was not fitted on, or fit it again."
-    ]
-    assert message_of_score(without_fingerprints(document, "query"), file) == (
-        "X has the rows that the map was fitted on, with groups by query; give the same here"
-    )
+    check_notes(reversed_rows.notes, "earlier version.*recognized")
+    assert re.search("^X .*groups by query;", message_of_score(without_fingerprints(document, "query"), file))
 
 
 def test_maps_of_earlier_versions_recognize_their_groups_by_the_name_of_the_column():
     file = ROWS.with_columns(query=pl.col("group"))
     earlier = without_fingerprints(fit(file, group="group"), "group")
     assert score(earlier, file, group="group").origin == "out_of_fold"
-    same = "X has the rows that the map was fitted on, with groups by group; give the same here"
-    assert message_of_score(earlier, file, group="query") == same
+    assert re.search("^X .*groups by group;", message_of_score(earlier, file, group="query"))
 
 
 def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     frame = SIGNALS.with_columns(group=pl.int_range(N_ROWS) // 4)
     names = ("group_rank", "group_gap", "agreement")
     with_groups = fit(frame, variant=None, signals=names, group="group")
-    assert message_of_score(with_groups, frame.drop("group")) == (
-        "X has no column group, from whose groups the map computes group_rank and group_gap; add it"
-    )
+    missing = message_of_score(with_groups, frame.drop("group"))
+    assert re.search("^X has no column group,.* group_rank .*group_gap", missing)
     reordered = frame[::-1].with_columns(other=pl.lit("all"))
     learned = score(with_groups, frame).rows.signals
     np.testing.assert_array_equal(score(with_groups, reordered, group="other").rows.signals, learned[::-1])
@@ -493,7 +459,7 @@ def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     computed = score(with_logits, by_logits).rows.signals
     np.testing.assert_array_equal(score(with_logits, by_logits[::-1]).rows.signals, computed[::-1])
     sampled = frame.with_columns(inverse_probability=pl.lit(2.0))
-    assert "X has a sample of rows" in message_of_score(with_groups, sampled)
+    assert re.search("^X .*sample .*group_rank .*group_gap", message_of_score(with_groups, sampled))
 
 
 def test_signals_of_a_map_are_read_as_they_were_learned():
@@ -552,12 +518,12 @@ def test_mixed_values_in_a_column_that_only_looks_like_a_group_are_no_error(tmp_
 @pytest.mark.parametrize(
     ("columns", "advice"),
     [
-        ({"doc": [f"d{row}" for row in range(300)]}, "give --id doc, whose values all differ"),
-        ({"number": range(300), "key": [7 * row for row in range(300)]}, "give --id key"),
-        ({"number": range(300), "text": ["a" * 80 + str(row) for row in range(300)]}, "name a column whose values"),
-        ({"twice": [f"d{row // 2}" for row in range(300)]}, "name a column whose values all differ with --id"),
+        ({"doc": [f"d{row}" for row in range(300)]}, "give --id doc,"),
+        ({"number": range(300), "key": [7 * row for row in range(300)]}, "give --id key,"),
+        ({"number": range(300), "text": ["a" * 80 + str(row) for row in range(300)]}, r"name a column .* --id\."),
+        ({"twice": [f"d{row // 2}" for row in range(300)]}, r"name a column .* --id\."),
     ],
 )
 def test_a_column_that_identifies_rows_is_named(columns, advice):
     frame = maps.make_confidence_predictions(300).with_columns(pl.Series(k, [*v]) for k, v in columns.items())
-    assert advice in labelled_rows.describe_missing_ids(FramePredictions.from_frame(frame))
+    assert re.search(advice, labelled_rows.describe_missing_ids(FramePredictions.from_frame(frame)))

@@ -79,7 +79,7 @@ def test_fit_apply_evaluate_and_report_use_the_same_borders(border, tmp_path, mo
     run_command("fit", *options, *(() if border is None else ("--border", border)), "--out", "map.json")
     printed = capsys.readouterr().err
     borders = [float(text) for text in json.loads((tmp_path / "map.json").read_text())["reading"]["border"].split(",")]
-    assert ("each label is decided as often" in printed) == (border is None)
+    assert ("borders of score" in printed) == (border is None)
     if border is None:
         assert np.bincount(np.digitize(rows["score"], borders)).tolist() == np.bincount(rows["label"]).tolist()
     else:
@@ -114,7 +114,7 @@ def test_named_grades_and_borders_are_given_as_lists_in_python():
     model = ReliabilityMap(score_column="score", labels=names, border=[-0.5, 0.5, 1]).fit(rows)
     expected = [names[k] for k in np.digitize(rows["score"], [-0.5, 0.5, 1])]
     assert model.predict(rows).tolist() == expected
-    with pytest.raises(InputError, match=r"border has 2 borders, for 3 labels, but there are 4 labels"):
+    with pytest.raises(InputError, match=r"border has 2 .*3 .*4 labels"):
         ReliabilityMap(score_column="score", labels=names, border=[0, 1]).fit(rows)
 
 

@@ -204,14 +204,14 @@ class UnknownModel:
 CORRECTION = Correction(np.array([-1.0, 1.0]), np.array([-2.0, 2.0]), first_slope=1.0, last_slope=1.0)
 
 
-EARLIER = "written by an earlier version; use apply, or fit it again"
+EARLIER = "earlier version.*apply.* fit "
 
 
 REFUSED_IN_SQL = {  # map, column, message
     "signals": (
         map_of(SignalAdjusted(maps.make_variants()["mrp_pooled"], np.zeros(1))),
         "reliability",
-        "reads signals, which SQL does not support; use apply",
+        "reads signals.*apply",
     ),
     "signals of an earlier version": (
         map_of(LinesWithSignals(Lines(np.ones(3), np.zeros(3)), np.zeros((1, 3)))),
@@ -221,12 +221,8 @@ REFUSED_IN_SQL = {  # map, column, message
     "correction": (map_of(Corrected(maps.make_variants()["mrp_pooled"], CORRECTION)), "reliability", EARLIER),
     "all logits": (map_of(WholeVector(np.eye(3), np.zeros(3))), "reliability", EARLIER),
     "no logits": (make_map(confidence_only=True), "confidence", "reads no logits"),
-    "unknown projection": (
-        map_of(UnknownModel()),
-        "reliability",
-        "SQL does not support the model UnknownModel of this map; use apply",
-    ),
-    "unknown column": (make_map(), "route", "the column is 'route'; give one of reliability, confidence"),
+    "unknown projection": (map_of(UnknownModel()), "reliability", "model UnknownModel .*apply"),
+    "unknown column": (make_map(), "route", "column .*'route'.* reliability, confidence"),
 }
 
 
@@ -243,7 +239,7 @@ def test_calibrators_without_sql_are_refused_for_the_confidence_only(calibrator)
     document = make_map("mrp_exact", maps.make_variants()["mrp"], calibrator=fitted)
     document = document.model_copy(update={"calibrator": document.calibrator.model_copy(update={"name": calibrator})})
     assert sql_expression(document, "duckdb")
-    with pytest.raises(InputError, match=f"SQL does not support the calibrator {calibrator}; use apply, or fit with"):
+    with pytest.raises(InputError, match=f"calibrator {calibrator};.* apply,.*fit"):
         sql_expression(document, "duckdb", "confidence")
 
 

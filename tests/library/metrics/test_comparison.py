@@ -1,5 +1,7 @@
 """Comparison of reliability and confidence: three words, numbers of errors found, and sentences on uncertainty."""
 
+import re
+
 import pytest
 
 from relmap.evaluation.sentences import describe_comparison
@@ -45,17 +47,17 @@ def test_the_word_follows_from_the_interval_alone(change, low, high, word):
         (2000, 100, 100, []),
         (2000, 1900, 100, []),
         (2000, 1000, 99, ["99 groups"]),
-        (2000, 99, 2000, ["99 of 2,000 decisions are wrong"]),
-        (2000, 1901, 2000, ["99 of 2,000 decisions are correct"]),
-        (99, 49, 99, ["99 rows", "49 of 99 decisions are wrong"]),
-        (99, 49, 21, ["21 groups", "49 of 99 decisions are wrong"]),
+        (2000, 99, 2000, ["99 of 2,000 .*wrong"]),
+        (2000, 1901, 2000, ["99 of 2,000 .*correct"]),
+        (99, 49, 99, ["99 rows", "49 of 99 .*wrong"]),
+        (99, 49, 21, ["21 groups", "49 of 99 .*wrong"]),
     ],
 )
 def test_few_rows_groups_or_outcomes_are_called_uncertain(rows, errors, groups, numbers):
     assert FEW_UNITS == 100
     sentence = describe_uncertainty(rows, errors, groups)
     assert bool(sentence) == bool(numbers)
-    assert all(number in sentence for number in numbers)
+    assert all(re.search(number, sentence) for number in numbers)
 
 
 def test_the_rarer_outcome_is_counted_and_named():
@@ -66,9 +68,9 @@ def test_the_rarer_outcome_is_counted_and_named():
 @pytest.mark.parametrize(
     ("found", "part"),
     [
-        ((100.4, 110.6, 2.0, 20.0), "find 111 errors; 1,000 reviews of the least confident 30% find 100 (+11, 95%"),
-        ((110.6, 100.4, None, None), "find 100 errors; 1,000 reviews of the least confident 30% find 111 (-11)."),
-        ((100.4, 99.6, None, None), "find 100 errors, as many as 1,000 reviews of the least confident 30%."),
+        ((100.4, 110.6, 2.0, 20.0), r" 111 errors; 1,000 .*confident 30% .* 100 \(\+11, 95%"),
+        ((110.6, 100.4, None, None), r" 100 errors; 1,000 .*confident 30% .* 111 \(-11\)\."),
+        ((100.4, 99.6, None, None), r" 100 errors, as many .*1,000 .*confident 30%\."),
         ((None, 100.4, None, None), None),
         ((100.4, None, None, None), None),
     ],
@@ -77,7 +79,7 @@ def test_numbers_of_errors_are_compared_after_rounding(found, part):
     sentences = ErrorsFound(*found).describe()
     assert len(sentences) == (part is not None)
     if part is not None:
-        assert part in sentences[0]
+        assert re.search(part, sentences[0])
 
 
 def evaluation_of(accuracy: float, low: float = 0.01) -> dict[str, object]:
@@ -96,7 +98,7 @@ def evaluation_of(accuracy: float, low: float = 0.01) -> dict[str, object]:
 @pytest.mark.parametrize(("accuracy", "is_said"), [(0.0, True), (0.4999, True), (0.5, False), (0.9, False)])
 def test_the_first_line_says_that_most_decisions_are_wrong(accuracy, is_said):
     lines = describe_comparison(evaluation_of(accuracy), maps.make_map(), "on these rows")
-    assert lines[0].startswith("More than half of the decisions are wrong") == is_said
+    assert bool(re.search(f"wrong.* {100 * accuracy:.1f}%", lines[0])) == is_said
     assert len(lines) <= 5
 
 
@@ -108,5 +110,6 @@ def test_worse_comes_with_the_advice_to_keep_the_confidence():
 
 
 def test_a_map_that_keeps_the_confidence_is_not_compared_with_itself():
-    lines = describe_comparison(evaluation_of(0.9), maps.make_map("confidence"), "on these rows")
-    assert lines == ["The map keeps your confidence after the calibrator ts as the reliability, on these rows."]
+    where = "on these rows"
+    (line,) = describe_comparison(evaluation_of(0.9), maps.make_map("confidence"), where)
+    assert all(part in line for part in ("keeps", "calibrator ts", where))

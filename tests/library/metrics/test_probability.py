@@ -97,7 +97,7 @@ METRICS_WITH_INPUT: list[tuple[str, Callable[[np.ndarray], object]]] = [
 
 @pytest.mark.parametrize(("quantity", "metric"), METRICS_WITH_INPUT)
 def test_nan_is_rejected_with_its_row(quantity, metric):
-    with pytest.raises(ValueError, match=rf"^the {quantity} of row 2 is (NaN|nan, not in \[0, 1\])$"):
+    with pytest.raises(ValueError, match=rf"{quantity} .*row 2 .*(NaN|nan, .*\[0, 1\])$"):
         metric(np.array([0.0, 0.0, np.nan, 0.0]))
 
 
@@ -121,7 +121,7 @@ def test_metrics_of_no_rows_are_nan():
 def test_confidences_may_exceed_one_by_rounding_only():
     assert confidence_bins(np.array([1 + 1e-9]), 10).tolist() == [9]
     for outside in (1 + 2e-9, 1.5, -1e-300, np.nan):
-        with pytest.raises(ValueError, match=r"the confidence of row 1 is .*, not in \[0, 1\]"):
+        with pytest.raises(ValueError, match=rf"confidence .*row 1 .*{outside}, .*\[0, 1\]"):
             confidence_bins(np.array([0.5, outside]), 10)
 
 

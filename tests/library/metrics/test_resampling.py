@@ -1,5 +1,7 @@
 """Resamples, and the metrics that they compute, compared with repeated rows."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -160,9 +162,9 @@ def test_clusters_are_resampled_whole_and_reproducibly():
 def test_resamples_need_a_row_and_a_resample():
     for group, resamples, message in (
         (np.arange(3), 0, "0 resamples of 3 rows"),
-        (np.arange(0), 5, "5 resamples of 0"),
+        (np.arange(0), 5, "5 resamples of 0 rows"),
     ):
-        with pytest.raises(ValueError, match=rf"^{message}.*: both must be at least 1$"):
+        with pytest.raises(ValueError, match=f"^{message}: .*at least 1$"):
             draw_resamples(group, resamples=resamples, seed=0)
 
     draws = draw_resamples(np.array([7]), resamples=1, seed=0)
@@ -349,8 +351,7 @@ def test_known_changes_of_metrics_are_listed_in_their_order():
         "aupr_error": unknown,
         "nll_correct": {"change": -0.5, "low": -0.75, "high": 0.125},
     }
-    assert describe_metrics(changes) == [
-        "Changes from the confidence to the reliability: correctness log loss -0.5000 (95% interval -0.7500 to "
-        "+0.1250), AURC +0.2500."
-    ]
+    (line,) = describe_metrics(changes)
+    numbers = r"correctness log loss -0\.5000 \(95% .*-0\.7500 .*\+0\.1250\), AURC \+0\.2500\.$"
+    assert re.search(f"confidence .*reliability: {numbers}", line)
     assert describe_metrics({"aurc": unknown}) == describe_metrics({}) == []

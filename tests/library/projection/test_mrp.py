@@ -3,6 +3,7 @@
 A fixed number of nodes per cell replaces the rows of the cell in sums.
 """
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -86,15 +87,16 @@ def test_violations_name_the_invalid_entry():
     assert curves_of(valid).violations() == []
 
     for knot, value, message in (
-        (4, 9.0, f"the curve of label 1 falls from 9.0 at knot 4 to {valid[1, 5]} at knot 5"),
-        (0, np.nan, "the curve of label 1 has the value nan at knot 0"),
-        (7, np.inf, "the curve of label 1 has the value inf at knot 7"),
+        (4, 9.0, rf"label 1 falls .* 9\.0 .*knot 4 .* {valid[1, 5]} .*knot 5$"),
+        (0, np.nan, "label 1 .*value nan .*knot 0$"),
+        (7, np.inf, "label 1 .*value inf .*knot 7$"),
     ):
         values = valid.copy()
         values[1, knot] = value
-        assert curves_of(values).violations() == [message]
+        (violation,) = curves_of(values).violations()
+        assert re.search(message, violation)
     for knots in (KNOTS + 0.1, KNOTS[::-1], np.r_[KNOTS[:3], KNOTS[2], KNOTS[4:]], KNOTS * 0.9):
-        assert "knots do not increase from 0 to 1" in curves_of(valid, knots).violations()[0]
+        assert re.search("knots .*increase .*0 to 1:", curves_of(valid, knots).violations()[0])
 
 
 @given(**SIZES, n_knots=st.integers(3, 10))

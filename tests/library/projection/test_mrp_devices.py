@@ -21,7 +21,7 @@ def test_without_a_request_the_device_is_cuda_if_there_is_one(monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_missing_device_is_rejected():
-    with pytest.raises(InputError, match=r"MRP_DEVICE is 'cuda', which this machine does not have .*set it to cpu"):
+    with pytest.raises(InputError, match=r"MRP_DEVICE .*'cuda'.*to cpu"):
         select_device("cuda", setting="MRP_DEVICE")
 
 

@@ -180,13 +180,13 @@ def test_a_probability_of_zero_counts_as_a_gap_of_a_million():
 
 def test_invalid_rows_are_named():
     rows, decision, reliability_logit = simulate_rows(3, 3)
-    for invalid, message in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
+    for invalid, message in ((np.nan, "log-probability .*row 1 .*NaN"), (-np.inf, "row 1 .*finite")):
         invalid_rows = rows.copy()
         invalid_rows[1] = invalid
         with pytest.raises(ValueError, match=message):
             project_simplex(invalid_rows, decision, reliability_logit)
     reliability_logit[2] = np.nan
-    with pytest.raises(ValueError, match="reliability of row 2 is NaN"):
+    with pytest.raises(ValueError, match=r"reliability .*row 2 .*NaN"):
         project_simplex(rows, decision, reliability_logit)
 
 

@@ -1,6 +1,7 @@
 """Report figures of made-up scores and maps: rows, headings, charts and captions."""
 
 import json
+import re
 from dataclasses import replace
 
 import altair as alt
@@ -82,11 +83,9 @@ def test_headings_of_reliability_panels_mark_labels_with_few_fit_rows_or_too_few
     lattices = [make_lattice(4, (300, 99, 100), ("none", "none", "none"))]
     results = make_results(make_scores({0: 1020, 1: 19, 2: 20}), lattices=lattices)
     figure = reliability_by_label(results)
-    assert headings(figure.rows) == [
-        "label 7\n1,020 rows",
-        "yes (few rows in the fit)\n19 rows\ntoo few for a dot",
-        "no\n20 rows",
-    ]
+    many, few, enough_for_a_dot = headings(figure.rows)
+    assert (many, enough_for_a_dot) == ("label 7\n1,020 rows", "no\n20 rows")
+    assert re.fullmatch(r"yes \(few rows .*fit\)\n19 rows\ntoo few .*dot", few)
     dots = figure.rows.filter(pl.col("kind") != "identity").select("label", "kind", "confidence", "rows").unique()
     rounded = dots.filter(label="no").with_columns(pl.col("confidence").round(9))
     assert set(rounded.rows()) == {("no", "confidence", 0.8, 20), ("no", "MRP", 0.7, 20)}
@@ -193,17 +192,18 @@ def test_errors_found_have_the_interval_of_the_difference_between_the_map_and_th
         (
             10,
             (4, 5),
-            " Band: pointwise 95% interval from 400 bootstrap resamples of groups, for the given fits. Means over "
-            "protocol seeds.",
-            " Hover over a line for the change and its 95% interval. Means over protocol seeds.",
+            r" Band: .*pointwise 95% .* 400 .* groups\b.*\. .*protocol seeds\.",
+            r" .*change .* 95% interval\. .*protocol seeds\.",
         ),
-        (9, (4,), " No band: there are fewer than 10 groups.", " There are too few groups for an interval."),
+        (9, (4,), r" No band: [^.]* fewer than 10 groups\.", r" [^.]*too few groups [^.]*interval\."),
     ],
 )
 def test_captions_of_rankings_explain_the_interval(n_groups, seeds, risk_note, found_note):
     results = make_ranking_results(n_groups, seeds)
-    assert risk_coverage(results).caption == risk_coverage.caption + risk_note
-    assert errors_found(results).caption == errors_found.caption + found_note
+    for figure, note in ((risk_coverage, risk_note), (errors_found, found_note)):
+        caption = figure(results).caption
+        assert caption.startswith(figure.caption)
+        assert re.fullmatch(note, caption.removeprefix(figure.caption))
 
 
 def test_the_variant_of_the_map_is_plotted_even_without_a_color():
@@ -250,7 +250,7 @@ def test_results_of_a_map_describe_its_rows():
     results = results_of_map(assess(decision, confidence, reliability, group=group))
     assert (results.name, results.display_name) == ("made-up.parquet", "made-up.parquet")
     assert (results.labels, results.test_rows, results.variant) == (maps.LABEL_NAMES, 4, "mrp")
-    assert results.subtitle == "made-up.parquet, confidence: your confidence after the calibrator ts"
+    assert re.fullmatch(r"made-up\.parquet, confidence: .* calibrator ts", results.subtitle)
     assert results.scores.drop("logit_confidence", "logit_mrp").to_dict(as_series=False) == {
         "row": [0, 1, 2, 3],
         "group": ["b", "a", "b", "c"],
@@ -320,18 +320,13 @@ def test_the_figure_of_a_map_shows_curves_and_rows_of_each_label():
 @pytest.mark.parametrize(
     ("columns", "n_rows", "message"),
     [
-        (
-            {"weight": np.ones(8)},
-            8,
-            "rows with sampling weights cannot be plotted; plot a simple random sample",
-        ),
-        ({}, 0, "there are no rows to plot; give predictions with their labels"),
+        ({"weight": np.ones(8)}, 8, "sampling weights .*; .*random sample"),
+        ({}, 0, "no rows .*; .*labels"),
     ],
 )
 def test_rows_that_cannot_be_plotted_are_rejected(columns, n_rows, message):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=message):
         plot_map(assess_random_rows(n_rows, **columns))
-    assert str(error.value) == message
 
 
 @pytest.fixture(scope="module")
@@ -391,10 +386,8 @@ def test_a_png_has_two_pixels_for_each_unit(plot, tmp_path, monkeypatch):
 
 def test_the_message_about_a_file_ending_lists_the_endings(plot, tmp_path):
     path = tmp_path / "chart.docx"
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))};.*\.html.*\.json.*\.pdf.*\.png.*\.svg$"):
         plot.save(path)
-    expected = f"charts cannot be saved as {path}; use one of the endings .html, .json, .pdf, .png, .svg"
-    assert str(error.value) == expected
 
 
 def make_figure(drawing: Drawing | None) -> Figure:

@@ -17,6 +17,7 @@ from relmap.report import page as page_module
 from relmap.report.concepts import CONCEPTS
 from relmap.report.html import TEMPLATES, read_script, vega_script
 from relmap.report.page import CONCEPTS_OF_PAGE
+from relmap.routing.choose import CHOSEN_WITHOUT_ROWS
 from tests.maps import make_map, make_predictions, rows_of_frame, run_command, write_frame
 
 ROWS = make_predictions(600)
@@ -115,16 +116,13 @@ def test_explorer_command_validates_the_threshold_on_new_rows(page, folder, monk
 
     assert json.loads(printed.out)["guaranteed"]
     assert json.loads(printed.out)["asked_cut"] == 0.7
-    assert "without looking at these rows" in printed.err
+    assert CHOSEN_WITHOUT_ROWS in printed.err
 
 
 def test_page_states_the_limits_of_its_numbers(page):
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", page))
-    assert "The intervals are pointwise" in text
-    assert (
-        "Choosing a threshold by eye makes the numbers on these rows too optimistic and invalidates the guarantee"
-        in text
-    )
+    assert "intervals are pointwise" in text
+    assert re.search(r"threshold by eye [^.]* optimistic [^.]*guarantee", text)
 
 
 def test_page_links_to_each_concept_and_defines_it_once(page):
@@ -152,7 +150,7 @@ def test_apply_command_of_the_page_runs(tmp_path, monkeypatch):
 def test_page_shows_no_missing_value(page):
     texts = re.sub("<(script|style)[^>]*>.*?</(script|style)>", "", page, flags=re.DOTALL)
     assert not re.search(r"\b(None|nan|undefined|null)\b", texts)
-    assert "The map is in a page.map.json, next to this page." in texts
+    assert re.search(r"map is in a page\.map\.json,", texts)
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     for name in ("body", ".note", "--ink"):
         assert name in style
@@ -162,9 +160,8 @@ def test_page_omits_sentences_that_introduce_tables(page):
     paragraphs = re.findall(r"<p(?: class=\"(?:note|answer)\")?>(.*?)</p>", page, re.DOTALL)
     texts = [paragraph.rstrip() for paragraph in paragraphs]
     introductions = [text for text in texts if text.endswith(":")]
-    before_commands = ("The map is in a page.map.json, next to this page. To apply it to new predictions:", "and run:")
-    for text, end in zip(introductions, before_commands, strict=True):
-        assert text.endswith(end)
+    for text, end in zip(introductions, (r"a page\.map\.json, .*apply .*:", ".*run:"), strict=True):
+        assert re.search(f"{end}$", text)
 
 
 def test_concept_definitions_are_short():

@@ -1,6 +1,7 @@
 """Contents of the page of `relmap report` for made-up rows, before the page is rendered, and its parts."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,23 +153,22 @@ def test_the_explorer_starts_at_the_default_threshold_and_names_its_labels(monke
     assert explorer.notes == []
 
 
-WEIGHT_NOTE = (
-    "Shares, accuracies and costs weight each row by its sampling weight. Rows to review are counted without weights."
-)
+WEIGHT_NOTE = ".*sampling weight.* review .*without weights."
 
 
 @pytest.mark.parametrize(
     ("decided", "columns", "notes"),
     [
-        ((0, 2), {}, ["No decision in these rows is partial."]),
-        ((1,), {}, ["No decision in these rows is irrelevant, exact."]),
+        ((0, 2), {}, ["No decision .*is partial."]),
+        ((1,), {}, ["No decision .*is irrelevant, exact."]),
         ((0, 1, 2), {"weight": np.linspace(1, 2, 60)}, [WEIGHT_NOTE]),
-        ((0, 1), {"weight": np.linspace(1, 2, 60)}, ["No decision in these rows is exact.", WEIGHT_NOTE]),
+        ((0, 1), {"weight": np.linspace(1, 2, 60)}, ["No decision .*is exact.", WEIGHT_NOTE]),
     ],
 )
 def test_notes_of_the_explorer_name_labels_without_decisions_and_weights(monkeypatch, decided, columns, notes):
     explorer = page_variables(monkeypatch, assess(decided, n_rows=60, **columns))["explorer"]
-    assert explorer.notes == notes
+    for note, pattern in zip(explorer.notes, notes, strict=True):
+        assert re.fullmatch(pattern, note)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_question_of_the_page_is_answered_with_the_numbers_of_the_threshold(
     assert answer.startswith(start)
     is_automatic = assessment.scored.reliability >= threshold
     if threshold == 0.6:
-        assert f"0.6 or more, the default threshold of the map: {is_automatic.mean():.1%} of all decisions" in answer
+        assert re.search(rf" 0\.6 .*default threshold .*: {is_automatic.mean():.1%} ", answer)
         assert f"{assessment.rows.correct[is_automatic].mean():.1%} (" in answer
 
 
@@ -214,7 +214,7 @@ def test_numbers_of_the_fit_are_used_only_for_the_same_rows(monkeypatch):
 
 def test_the_page_has_three_tables_with_rows(monkeypatch):
     tables = page_variables(monkeypatch, assess())["tables"]
-    assert [table.title for table in tables] == ["Cuts", "The most reliable rows", "Results by label"]
+    assert [table.concept for table in tables] == ["guarantees", "intervals", "label-wise-reliability"]
     assert all(table.rows for table in tables)
 
 
@@ -225,12 +225,13 @@ def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
     for row, target in zip(table.rows, (0.8, 0.9, 0.95, 0.99), strict=True):
         cut = choose_cut(assessment, target_accuracy=target).cut
         assert row[1].startswith("none: " if cut is None else str(cut))
-    assert "A note on the rows." not in table.note
+    assert assessment.notes[0] not in table.note
     estimated = replace(assessment, origin="out_of_fold")
     notes = choose_cut(estimated, target_accuracy=0.8).notes
-    assert notes[0] == "A note on the rows."
+    assert notes[0] == assessment.notes[0]
     table = page_variables(monkeypatch, estimated)["tables"][0]
-    assert table.note.endswith(f"to the command above. {' '.join(notes[1:])}")
+    assert notes[0] not in table.note
+    assert table.note.endswith(f". {' '.join(notes[1:])}")
 
 
 def test_a_figure_is_written_as_json_without_tags():
@@ -287,7 +288,8 @@ def test_the_chart_of_score_thresholds_marks_the_last_point_at_or_above_each(mon
         ("recall at least 62.5%: 0.26", 0.5),
     ]
     assert [row["name"] for row in spec["data"]["values"] if row["kind"] == "curve"] == ["", "", ""]
-    assert (spec["title"], spec["width"], spec["height"]) == ("Precision and recall by score", 480, 300)
+    assert spec["title"].startswith("Precision and recall ")
+    assert (spec["width"], spec["height"]) == (480, 300)
     assert spec["config"]["axis"]["titleFontSize"] == 12
     line, marks = spec["layer"]
     axes = {}

@@ -1,5 +1,6 @@
 """Tables of the page of `relmap report`, cell by cell."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -22,10 +23,7 @@ def test_the_table_of_cuts_has_a_row_for_each_target():
     )
     assert table.title == "Cuts"
     assert table.concept == "guarantees"
-    assert table.note == (
-        "Each line is a separate search. To use a cut, add --cut with its reliability to the command above. First "
-        "note. Second note."
-    )
+    assert re.fullmatch(r".*separate .* --cut .*\. First note\. Second note\.", table.note)
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
         "target accuracy": "90%",
         "cut: minimum reliability": "0.875",
@@ -47,9 +45,9 @@ def test_the_table_of_the_most_reliable_rows_marks_significant_gaps():
             second | {"low": None, "high": None, "is_miscalibrated": False},
         ]
     )
-    assert "30% has 4,800 rows, because 900 rows with the same reliability are at its limit." in table.note
+    assert re.search(r"\b30% has 4,800 rows, .* 900 .*same reliability", table.note)
     assert "10% has" not in table.note
-    assert table.title == "The most reliable rows"
+    assert "most reliable" in table.title
     assert table.concept == "intervals"
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
         "most reliable": "10%",

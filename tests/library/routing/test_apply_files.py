@@ -95,7 +95,7 @@ def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path
         assert applied.below_half == (automatic_rows["reliability"] < 0.5).sum()
 
     description = "\n".join(applied.describe(LABEL_NAMES))
-    assert ("have a reliability below 0.5" in description) == (applied.below_half > 0)
+    assert ("reliability below 0.5" in description) == (applied.below_half > 0)
 
     by_coverage_and_threshold = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
     assert by_coverage_and_threshold.automatic == n_automatic - applied.below_half
@@ -174,7 +174,7 @@ INVALID_INPUTS = {  # frame, message
     ),
     "columns of relmap": (
         make_predictions(90).with_columns(route=1, reliability=0.5),
-        r"new.parquet already has the column reliability, route.*drop or rename it.*an output of apply",
+        r"new\.parquet .*column reliability, route, .*rename .*original",
     ),
 }
 

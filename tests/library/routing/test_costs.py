@@ -1,5 +1,7 @@
 """Costs of automatic decisions: the texts, and the threshold with the lowest expected cost."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.special import logit
@@ -40,27 +42,22 @@ def test_costs_are_described_with_a_warning_if_another_policy_is_cheaper():
         PolicyCost("the same cut on the confidence", cost(0.8), cost(-0.05, -0.1, 0.1)),
         PolicyCost("another", cost(0.75), cost(0.0)),
     )
-    lines = estimate.describe()
-    assert lines[0].startswith("Use 25.0% of decisions as they are: those ")
-    assert lines[0].endswith(". Review the rest.")
-    assert lines[1:] == [
-        "Warning: reviewing none is significantly cheaper on these rows; the map may be wrong for them.",
-        "The mean cost of a row is 0.75 (95% interval 0.5 to 1), where an error costs 5 and a review 1.5. "
-        "Alternatives:",
-        "  reviewing all: 1.5, significantly more expensive; cost with the threshold minus this cost: -0.75 (95% "
-        "interval -1 to -0.5)",
-        "  reviewing none: 0.25, significantly cheaper; cost with the threshold minus this cost: 0.5 (95% interval "
-        "0.25 to 0.75)",
-        "  the same cut on the confidence: 0.8, not significantly different; cost with the threshold minus this cost: "
-        "-0.05 (95% interval -0.1 to 0.1)",
-        "  another: 0.75, not significantly different; cost with the threshold minus this cost: 0",
+    recommendation, warning, costs, *policies = estimate.describe()
+    assert recommendation.startswith("Use 25.0% of decisions ")
+    assert recommendation.endswith(". Review the rest.")
+    assert re.match(r"Warning: reviewing none .*cheaper\b", warning)
+    assert re.search(r" 0\.75 \(95% interval 0\.5 to 1\),.* error costs 5 .*review 1\.5\.", costs)
+    policy_line = re.compile(r"  (.+): ([\d.]+), [^;]*?\b(more|cheaper|not)\b[^;]*; .*: (-?\d.*)")
+    assert [policy_line.fullmatch(line).groups() for line in policies] == [
+        ("reviewing all", "1.5", "more", "-0.75 (95% interval -1 to -0.5)"),
+        ("reviewing none", "0.25", "cheaper", "0.5 (95% interval 0.25 to 0.75)"),
+        ("the same cut on the confidence", "0.8", "not", "-0.05 (95% interval -0.1 to 0.1)"),
+        ("another", "0.75", "not", "0"),
     ]
 
 
 def test_costs_without_automatic_decisions_say_that_all_are_reviewed():
-    assert make_estimate(0).describe()[0] == (
-        "Review all: none of 1,200 labelled rows has a reliability of at least 0.8."
-    )
+    assert re.fullmatch(r"Review all: none of 1,200 .* 0\.8\.", make_estimate(0).describe()[0])
 
 
 def test_the_costs_of_all_policies_are_means_over_rows():

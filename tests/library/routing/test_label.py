@@ -1,5 +1,7 @@
 """Samples of rows to label: their probabilities by hand, the sentences, the file and the rejected input."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -34,17 +36,17 @@ def test_a_sample_is_described_with_the_precision_of_its_estimates():
     # The variance of the estimated number of errors is the sum of p (1 - p) (1 / probability - 1) over all rows:
     # 1000 (0.09 * 4 + 0.24 * 1) = 24.49^2, or, with the probability 0.7 of a uniform sample, 11.89^2. Half-widths:
     # 1.96 * 24.49 / 2000 = 2.4% and 1.96 * 11.89 / 2000 = 1.2%.
-    assert make_sample().describe(["no", "some", "yes"], 0.75) == [
-        "First.",
-        "1,400 of 2,000 rows are sampled, by decision: no (1,300), yes (100). 400 of them reach the default threshold "
-        "of the map (0.75), as 50.0% of all do; label more rows if these are too few to test the automatic decisions.",
-        "If the map holds, their labels estimate the accuracy of all rows to ±2.4 percentage points (a uniform sample "
-        "of this size: ±1.2); if rows come in groups, the error is larger. To halve the error, label four times as "
-        "many rows.",
-        "Fill in the column truth. Hide pred, conf from the person who labels. `fit`, `evaluate` and `thresholds` of a "
-        "map weight each row by its inverse_probability; thresholds on a score refuse such rows. To estimate the "
-        "accuracy of all rows, evaluate with --unlabelled and the file that these rows were sampled from.",
-    ]
+    note, sampled, precision, instructions = make_sample().describe(["no", "some", "yes"], 0.75)
+    assert note == "First."
+    assert re.match(
+        r"1,400 of 2,000 rows .*: no \(1,300\), yes \(100\)\. 400 .* threshold .*\(0\.75\), .* 50\.0% ", sampled
+    )
+    assert re.search(r" ±2\.4 .*uniform .* ±1\.2\).* halve .*four times ", precision)
+    assert re.search(
+        r" column truth\. .* pred, conf .*`fit`, `evaluate` and `thresholds` .* inverse_probability; .*score .*"
+        r"--unlabelled ",
+        instructions,
+    )
 
 
 def test_probabilities_mix_a_uniform_part_with_the_standard_deviation_by_hand():
@@ -193,9 +195,8 @@ def test_lists_become_columns_in_formats_without_lists(is_array, tmp_path):
 @pytest.mark.parametrize("rows", [0, 9])
 def test_the_number_of_sampled_rows_must_be_between_1_and_all(rows, tmp_path):
     path = maps.write_frame(make_confidences(), tmp_path / "new.parquet")
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"--rows.* {rows},.*{re.escape(str(path))}.* 8 .* 1 .* 8$"):
         draw(path, tmp_path / "sample.csv", rows=rows)
-    assert str(error.value) == f"--rows is {rows}, and {path} has 8 rows without a label; give a number from 1 to 8"
     assert not (tmp_path / "sample.csv").exists()
     assert len(draw(path, tmp_path / "sample.csv", rows=8).row_number) == 8
     assert len(draw(path, tmp_path / "sample.csv", rows=1).row_number) == 1
@@ -208,13 +209,13 @@ def test_rows_with_a_label_are_skipped(column, reading, tmp_path):
     sample = draw(path, tmp_path / "sample.csv", rows=3, reading=reading)
     assert sorted(sample.row_number) == [1, 4, 7]
     labelled = maps.write_frame(make_confidences().with_columns(pl.lit(1).alias(column)), tmp_path / "all.parquet")
-    with pytest.raises(InputError, match="no row without a label"):
+    with pytest.raises(InputError, match=r"all\.parquet .*no row\b"):
         draw(labelled, tmp_path / "sample.csv", rows=1, reading=reading)
 
 
 def test_rows_with_a_weight_are_rejected(tmp_path):
     path = maps.write_frame(make_confidences().with_columns(inverse_probability=1.0), tmp_path / "new.parquet")
-    with pytest.raises(InputError, match="already has the column inverse_probability, which label adds"):
+    with pytest.raises(InputError, match=r"new\.parquet .*column inverse_probability,"):
         draw(path, tmp_path / "sample.csv", rows=1)
 
 
@@ -225,6 +226,6 @@ def test_a_column_named_label_is_allowed_if_another_label_column_is_named(tmp_pa
 
 def test_a_mistyped_column_of_labels_is_refused_and_another_name_is_noted(tmp_path):
     path = maps.write_frame(make_confidences().with_columns(label=pl.lit(1)), tmp_path / "new.parquet")
-    with pytest.raises(InputError, match="no column lable, which --label names; did you mean label"):
+    with pytest.raises(InputError, match=r"column lable,.*--label.*mean label\b"):
         draw(path, tmp_path / "sample.csv", reading=Reading(label="lable"))
-    assert "has no column truth" in draw(path, tmp_path / "sample.csv", reading=Reading(label="truth")).notes[-1]
+    assert "no column truth" in draw(path, tmp_path / "sample.csv", reading=Reading(label="truth")).notes[-1]

@@ -160,7 +160,7 @@ def test_accepted_thresholds_imply_others():
 
 @pytest.mark.parametrize(("grade", "message"), [(np.zeros(20), "at least 1"), (np.full(20, 3), "below 1")])
 def test_a_border_without_rows_on_both_sides_is_refused(grade, message):
-    with pytest.raises(InputError, match=f"no row has a grade (of )?{message}"):
+    with pytest.raises(InputError, match=f"grade .*{message};.*--labels"):
         find_grade_thresholds(np.arange(20.0), grade, NAMES, precision=0.5)
 
 
@@ -180,8 +180,8 @@ def test_the_command_writes_the_thresholds_of_all_borders(labels, tmp_path, caps
     assert [border["thresholds"][0]["threshold"] for border in content["borders"]] == thresholds_of(found, "precision")
     assert [border["positives"] for border in content["borders"]] == [int((grade >= k).sum()) for k in (1, 2, 3)]
     printed = capsys.readouterr().err
-    assert all(f"At least {k}: threshold " in printed for k in (1, 2, 3))
-    assert "all these thresholds reach their targets together" in printed
+    assert all(f"least {k}: threshold" in printed for k in (1, 2, 3))
+    assert re.search(r"95% confidence, all .*together", printed)
     figure = (tmp_path / "curve.svg").read_text()
     assert all(f"at least {k}" in figure for k in (1, 2, 3))
 
@@ -206,10 +206,10 @@ def test_codes_for_missing_grades_are_no_grades(drops, tmp_path):
     ("reading", "labels", "expected"),
     [
         ({}, ["0", "1", "2"], None),
-        ({}, ["2", "1", "0"], "Rows of 2 have higher scores than those of 1"),
-        ({}, ["0", "2", "1"], "Rows of 2 have higher scores than those of 1"),
+        ({}, ["2", "1", "0"], "Rows of 2 .*higher .*of 1 "),
+        ({}, ["0", "2", "1"], "Rows of 2 .*higher .*of 1 "),
         ({"positive": "1"}, None, None),
-        ({"positive": "0"}, None, "Rows that are not positive have higher scores"),
+        ({"positive": "0"}, None, "Rows .*not positive .*higher "),
     ],
 )
 def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels, expected, tmp_path):
@@ -218,17 +218,17 @@ def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels,
     path = tmp_path / "p.csv"
     pl.DataFrame({"score": score, "label": grade}).write_csv(path)
     notes = read_score(open_predictions(path, Reading(score="score", **reading)), labels=labels).notes
-    assert [note.startswith(expected) for note in notes[:1]] == [True] if expected else notes == []
+    assert [bool(re.match(expected, note)) for note in notes[:1]] == [True] if expected else notes == []
     is_descending = labels is not None and labels != sorted(labels)
-    assert any("is the lowest grade" in note for note in notes) == is_descending
+    assert any("the lowest grade" in note for note in notes) == is_descending
     unrelated = pl.DataFrame({"score": np.random.default_rng(1).normal(size=300), "label": grade})
     unrelated.write_csv(path)
     notes = read_score(open_predictions(path, Reading(score="score", **reading)), labels=labels).notes
-    assert not any("have higher scores" in note for note in notes)
+    assert not any("higher scores" in note for note in notes)
 
 
 def test_codes_of_missing_labels_are_named_as_such_where_grades_are_asked_for(tmp_path):
     path = tmp_path / "p.csv"
     pl.DataFrame({"score": np.arange(90.0), "label": np.arange(90) % 3 - 1}).write_csv(path)
-    with pytest.raises(InputError, match="label has -1, 0, 1; if -1 means that there is no label"):
+    with pytest.raises(InputError, match=r"label has -1, 0, 1; .*-1 means"):
         read_score(open_predictions(path, Reading(score="score")))

@@ -1,5 +1,7 @@
 """Thresholds that guarantee an accuracy: advice by brute force, exact reasons, and samples of independent rows."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -39,21 +41,23 @@ def find(
     return find_accuracy_thresholds(MAP, reliability, decision, correct, target=target, **options)
 
 
-def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float, confidence: float) -> list[str]:
-    """Search all whole percents below the target, and all multiples of the rows."""
+def numbers_in(text: str) -> list[str]:
+    """Return the numbers of a sentence in their order, as they are written."""
+    return re.findall(r"\d+(?:[.,]\d+)*%?", text)
+
+
+def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float, confidence: float) -> list[list[str]]:
+    """Return the numbers of each line; search all whole percents below the target, and all multiples of the rows."""
     lines = []
     for percent in range(99, 49, -1):
         found = find(reliability, correct, percent / 100, confidence=confidence).overall
         if percent / 100 < target and found.threshold is not None:
-            lines.append(
-                f"With these {len(reliability):,} rows, the highest accuracy that can be shown is {percent}%, which "
-                f"uses {found.coverage:.1%} of decisions as they are."
-            )
+            lines.append([f"{len(reliability):,}", f"{percent}%", f"{found.coverage:.1%}"])
             break
     for factor in (2, 3, 4, 6, 8, 12, 16, 24, 32):
         repeated = find(np.tile(reliability, factor), np.tile(correct, factor), target, confidence=confidence)
         if repeated.overall.threshold is not None:
-            lines.append(f"As a rough estimate, {factor} times as many rows like these would suffice.")
+            lines.append([str(factor)])
             break
     return lines
 
@@ -75,7 +79,8 @@ def test_advice_equals_a_search_over_accuracies_and_multiples(n_rows, base, targ
     found = find(reliability, correct, target, confidence=confidence)
     assert found.overall.threshold is None
     monkeypatch.setattr(thresholds, "_advise", lambda *_: ())  # for speed: the search does not use the advice
-    assert list(found.advice) == expected_advice(reliability, correct, target, confidence)
+    assert [numbers_in(line) for line in found.advice] == expected_advice(reliability, correct, target, confidence)
+    assert all("rows" in line for line in found.advice)
 
 
 def test_the_lowest_advised_accuracy_is_one_half():
@@ -85,12 +90,8 @@ def test_the_lowest_advised_accuracy_is_one_half():
     for n_correct, has_advice in ((10_240, True), (10_040, False)):
         correct = np.arange(20_000) < n_correct
         assert find(reliability, correct, 0.49).overall.threshold is not None
-        advice_of_50_percent = (
-            "With these 20,000 rows, the highest accuracy that can be shown is 50%, which uses 100.0% of decisions as "
-            "they are."
-        )
         advice = find(reliability, correct, 0.95).advice
-        assert list(advice) == ([advice_of_50_percent] if has_advice else [])
+        assert [numbers_in(line) for line in advice] == ([["20,000", "50%", "100.0%"]] if has_advice else [])
 
 
 def test_the_advised_accuracy_can_be_the_next_whole_percent():
@@ -98,10 +99,9 @@ def test_the_advised_accuracy_can_be_the_next_whole_percent():
     # tested at half of the level of 0.05, so only the accuracy of 95% is shown
     reliability = np.full(75, 0.995)
     advice = find(reliability, np.full(75, True), 0.955).advice
-    assert advice[0] == (
-        "With these 75 rows, the highest accuracy that can be shown is 95%, which uses 100.0% of decisions as they are."
-    )
-    assert advice[1] == "As a rough estimate, 2 times as many rows like these would suffice."
+    assert [numbers_in(line) for line in advice] == [["75", "95%", "100.0%"], ["2"]]
+    assert "highest accuracy" in advice[0]
+    assert re.search(r"\b2 times .*rows", advice[1])
 
 
 def test_a_found_threshold_has_no_advice():
@@ -121,9 +121,9 @@ def test_the_error_level_is_shared_by_the_labels_with_enough_rows():
     decision = np.repeat([0, 1, 2], [15, 16, 60])
     found = find(np.full(91, 0.95), np.full(91, True), 0.9, decision, confidence=0.8)
     label_0, label_1, label_2 = found.labels
-    assert label_0.reason == "15 rows are too few; 22 are needed even if all are correct"
+    assert re.match("15 rows .*too few; 22 ", label_0.reason)
     assert 0.9**22 <= 0.1 < 0.9**21
-    assert label_1.reason == "16 rows are too few; 22 are needed even if all are correct"
+    assert re.match("16 rows .*too few; 22 ", label_1.reason)
     assert label_2.threshold is not None
     assert label_2.lower_bound >= 0.9
 
@@ -144,17 +144,15 @@ def test_the_lower_bound_is_at_the_level_at_which_the_threshold_was_accepted():
 
 
 @pytest.mark.parametrize(
-    ("n_errors", "shortfall"),
-    [
-        (8, "96.0% of 200 rows are correct, less than 97%"),
-        (5, "97.5% of 200 rows are correct, too few rows to guarantee 97%"),
-    ],
+    ("n_errors", "accuracy", "shortfall"),
+    [(8, "96.0%", "less than 97%"), (5, "97.5%", "too few rows .*97%")],
 )
-def test_the_reason_names_the_candidate_with_the_smallest_p_value(n_errors, shortfall):
+def test_the_reason_names_the_candidate_with_the_smallest_p_value(n_errors, accuracy, shortfall):
     reliability = np.repeat([0.905, 0.505], [200, 100])
     correct = np.arange(300) < 200 - n_errors
     found = find(reliability, correct, 0.97)
-    assert found.overall.reason == f"the best candidate is a reliability of at least 0.8999, where {shortfall}"
+    assert numbers_in(found.overall.reason) == ["0.8999", accuracy, "200", "97%"]
+    assert re.search(f"200 rows .*correct, {shortfall}$", found.overall.reason)
 
 
 def test_a_candidate_with_too_few_rows_is_not_the_best_one():
@@ -163,9 +161,8 @@ def test_a_candidate_with_too_few_rows_is_not_the_best_one():
     correct = np.arange(300) < 270
     assert binom.cdf(0, 50, 0.03) < binom.cdf(30, 300, 0.03)
     found = find(reliability, correct, 0.97)
-    assert found.overall.reason == (
-        "the best candidate is a reliability of at least 0.4999, where 90.0% of 300 rows are correct, less than 97%"
-    )
+    assert numbers_in(found.overall.reason) == ["0.4999", "90.0%", "300", "97%"]
+    assert found.overall.reason.endswith("less than 97%")
 
 
 def test_thresholds_of_the_grid_lie_just_below_the_quantiles_and_end_with_0():
@@ -188,11 +185,8 @@ def test_half_of_the_level_starts_at_the_threshold_with_the_most_evidence():
 
 @pytest.mark.parametrize("target", [0.0, 1.0, -0.5, 1.5, float("nan")])
 def test_invalid_targets_are_rejected(target):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"accuracy.* {re.escape(str(target))};.* 0 .*below 1,.* 0\.95$"):
         find(np.full(9, 0.5), np.full(9, True), target)
-    assert str(error.value) == (
-        f"no threshold guarantees an accuracy of {target}; give one above 0 and below 1, such as 0.95"
-    )
 
 
 FUNCTIONS = {
@@ -207,24 +201,20 @@ FUNCTIONS = {
 def test_invalid_confidences_missing_rows_and_nan_are_rejected(name, confidence):
     decision = np.zeros(3, dtype=np.int64)
     correct = np.full(3, True)
-    with pytest.raises(InputError) as error:
+    message = rf"confidence.* {re.escape(str(confidence))};.* 0 .*below 1,.* 0\.95$"
+    with pytest.raises(InputError, match=message):
         FUNCTIONS[name](np.full(3, 0.9), decision, correct, confidence=confidence)
-    assert str(error.value) == f"the confidence is {confidence}; give a number above 0 and below 1, such as 0.95"
 
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="no labelled rows"):
         FUNCTIONS[name](np.empty(0), decision[:0], correct[:0], confidence=0.5)
-    assert str(error.value) == (
-        "there are no labelled rows to find a threshold with; give predictions with their labels"
-    )
     with pytest.raises(ValueError, match="reliability"):
         FUNCTIONS[name](np.array([0.5, np.nan, 0.5]), decision, correct, confidence=0.5)
 
 
 @pytest.mark.parametrize("coverage", ["0", "0.0", "1.1", "2", "-0.5", "70%", "", "0." + "1" * 16, "1e-1", "00.5", "1."])
 def test_invalid_coverages_are_rejected(coverage):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=rf"coverage.* {re.escape(repr(coverage))};.* 0 .*most 1,.* 0\.7$"):
         find_coverage_threshold(np.full(9, 0.5), np.zeros(9, dtype=np.int64), np.full(9, True), coverage=coverage)
-    assert str(error.value) == f"the coverage is {coverage!r}; give a number above 0 and at most 1, such as 0.7"
 
 
 RELIABILITY = np.array([0.9, 0.3, 0.8, 0.8, 0.6, 0.7, 0.5, 0.2, 0.4, 0.1])
@@ -255,18 +245,12 @@ def test_a_coverage_selects_rows_above_the_largest_reviewed_reliability(coverage
         selected = (label == DECISION) & (threshold < RELIABILITY)
         assert estimate.n_automatic == selected.sum()
         if not selected.any():
-            assert estimate.reason == (
-                f"none of {estimate.n_rows} labelled rows has a reliability above the threshold; rows with equal "
-                "reliability are selected together or not at all"
-            )
+            assert re.match(f"none of {estimate.n_rows} .*above the threshold; .*equal reliability", estimate.reason)
 
 
 def test_a_coverage_of_less_than_one_row_is_rejected():
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"coverage.* 0\.0999 .* 10 labelled"):
         find_coverage_threshold(RELIABILITY, DECISION, CORRECT, coverage="0.0999")
-    assert str(error.value) == (
-        "a coverage of 0.0999 is less than one of 10 labelled rows; give a larger one or more rows"
-    )
 
 
 ROWS_PER_GROUP = 10
@@ -330,15 +314,13 @@ def test_reasons_and_advice_name_groups():
     groups = RowGroups(np.arange(300) // 10)
     found = find(np.full(300, 0.95), np.full(300, True), 0.95, groups=groups)
     n_needed = min_groups_to_reject(0.95, 0.05)
-    assert found.overall.reason == f"30 groups are too few; {n_needed} are needed even if all are correct"
-    assert "As a rough estimate, 6 times as many groups like these would suffice." in found.advice
-    assert any(
-        line.startswith("With these 30 groups, the highest accuracy that can be shown is 8") for line in found.advice
-    )
+    assert re.match(f"30 groups .*too few; {n_needed} ", found.overall.reason)
+    assert any(re.search(r"\b6 times .*groups", line) for line in found.advice)
+    assert any(re.search(r" 30 groups, .*highest accuracy .* 8\d*%", line) for line in found.advice)
 
     groups = RowGroups(np.arange(1000) // 10)
     found = find(np.full(1000, 0.95), np.arange(1000) % 20 > 0, 0.949, groups=groups)
-    assert found.overall.reason.endswith("95.0% of 1,000 rows are correct, too few groups to guarantee 94.9%")
+    assert re.search(r" 95\.0% of 1,000 rows .*too few groups .*94\.9%$", found.overall.reason)
 
 
 def test_a_coverage_of_groups_is_a_share_of_all_rows():

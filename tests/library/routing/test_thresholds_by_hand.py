@@ -158,7 +158,7 @@ def test_given_threshold_has_binomial_bounds_with_a_level_shared_by_labels(seed,
         assert (estimate.n_rows, estimate.n_automatic) == (np.count_nonzero(of_label), len(automatic))
         if not len(automatic):
             assert (estimate.threshold, estimate.accuracy, estimate.lower_bound) == (None, None, None)
-            assert f"none of {estimate.n_rows:,} labelled rows" in estimate.reason
+            assert f"none of {estimate.n_rows:,} " in estimate.reason
             continue
         level = 0.05 / (1 if estimate.label is None else n_bounds)
         test = binomtest(int(automatic.sum()), len(automatic), alternative="greater")
@@ -169,16 +169,14 @@ def test_given_threshold_has_binomial_bounds_with_a_level_shared_by_labels(seed,
 def test_given_threshold_is_described_with_its_bound_or_as_unknown():
     reliability, decision, correct = simulate_levels(0, 900)
     lines = bound_accuracy(reliability, decision, correct, threshold=0.8).describe(["a", "b", "c"])
-    assert "those with a reliability of at least 0.8 (" in lines[0]
-    assert lines[1].startswith("With 95% confidence, at least ")
-    assert lines[2] == "The same threshold for each label; with 95% confidence, all of these hold together:"
+    assert re.search(r"reliability .* 0\.8 \(", lines[0])
+    assert re.match(r"With 95% confidence, .*\d% ", lines[1])
+    assert re.match(r"The same threshold .*95% .*together", lines[2])
 
     unknown = bound_accuracy(reliability * 0.9, decision, correct, threshold=0.95).describe(["a", "b", "c"])
-    assert unknown[0] == (
-        "The accuracy at the threshold 0.95 is unknown: none of 900 labelled rows has a reliability of at least 0.95."
-    )
+    assert re.fullmatch(r"The accuracy .* 0\.95 .*unknown: none of 900 .* 0\.95\.", unknown[0])
     for invalid in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InputError, match="must be a reliability"):
+        with pytest.raises(InputError, match=rf"cut is {invalid}; .*\[0, 1\]$"):
             bound_accuracy(reliability, decision, correct, threshold=invalid)
 
 
@@ -319,16 +317,16 @@ def test_threshold_grid_gives_half_of_the_level_to_the_threshold_with_the_most_e
 @pytest.mark.parametrize(
     ("reliability", "correct", "options", "reason"),
     [
-        ([0.9] * 20, [True] * 20, {"target": 0.95}, "20 rows are too few; 59 are needed even if all are correct"),
+        ([0.9] * 20, [True] * 20, {"target": 0.95}, "20 rows .*too few; 59 "),
         (np.linspace(0, 1, 500), np.arange(500) % 2, {"target": 0.95}, "less than 95%"),
-        (UNIFORM_QUANTILES, np.arange(101) != 50, {"target": 0.985, "confidence": 0.75}, "too few rows to guarantee"),
-        ([0.5] * 90, [False] * 90, {"target": 0.95}, "0.0% of 90 rows"),
+        (UNIFORM_QUANTILES, np.arange(101) != 50, {"target": 0.985, "confidence": 0.75}, r"too few rows .*98\.5%"),
+        ([0.5] * 90, [False] * 90, {"target": 0.95}, r" 0\.0% of 90 rows"),
     ],
 )
 def test_missing_threshold_has_a_reason(reliability, correct, options, reason):
     document = map_with_quantiles(UNIFORM_QUANTILES)
     thresholds = find_accuracy_thresholds(document, *as_arrays(reliability, correct), **options)
-    assert reason in thresholds.overall.reason
+    assert re.search(reason, thresholds.overall.reason)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -364,9 +362,10 @@ def test_threshold_description_and_json_agree():
     for thresholds in (target, find_coverage_threshold(*rows, coverage="0.62")):
         lines = thresholds.describe([f"name {k}" for k in range(9)])
         assert len(lines) <= 10
-        assert "as they are: those with a reliability of at least" in lines[0]
-        assert "With 95% confidence, at least 9" in lines[1]
-        stated = float(re.search(r"at least ([\d.]+)% of such", lines[1])[1])
+        assert re.match(
+            f"Use {thresholds.overall.coverage:.1%} .*reliability .* {thresholds.overall.threshold} ", lines[0]
+        )
+        stated = float(re.match(r"With 95% confidence, at least (9[\d.]*)% ", lines[1])[1])
         assert stated <= 100 * thresholds.overall.lower_bound < stated + 5
         largest_labels = sorted(np.argsort(-np.bincount(rows[1]), kind="stable")[:5])
         assert [line.split(":")[0] for line in lines if line.startswith("  name ")] == [
@@ -393,7 +392,7 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
     cost = np.where(scored.reliability >= threshold, error * ~correct, review).mean()
 
     assert (overall.threshold, content["cost"]["value"]) == (threshold, pytest.approx(cost))
-    assert estimate.describe()[0].startswith("Use" if overall.n_automatic else "Review all: none of 900 labelled")
+    assert re.match("Use " if overall.n_automatic else "Review all: none of 900 ", estimate.describe()[0])
     for numbers, value in zip(content["alternatives"].values(), (review, error * (~correct).mean(), cost), strict=True):
         shown = [numbers[name]["value"] for name in ("cost", "change")]
         assert shown == pytest.approx([value, cost - value])
@@ -401,7 +400,7 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
     all_wrong = estimate_costs(
         EvaluationSample.from_rows(replace(rows, label=decision + 1), scored, METRIC_SETTINGS), 5, 1
     )
-    assert "Warning: reviewing all is significantly cheaper" in all_wrong.describe()[1]
+    assert re.match("Warning: reviewing all .*cheaper", all_wrong.describe()[1])
 
 
 @settings(deadline=None, max_examples=40)

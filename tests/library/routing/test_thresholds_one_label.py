@@ -1,6 +1,7 @@
 """A target accuracy for the decisions of one label, which are tested at the whole error level."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,13 +121,13 @@ def test_a_missing_threshold_of_one_label_has_a_reason_and_advice(document):
     found = find_accuracy_thresholds(document, *rows, target=0.97, only_label=2)
     assert found.overall.threshold is None
     text = describe(found)
-    assert text.startswith("No threshold for the decisions good: ")
+    assert re.match("No threshold .*decisions good: ", text)
     assert all(sentence in text for sentence in found.advice)
 
 
 def test_a_label_without_decisions_is_refused(document):
     reliability, _, correct = simulate(np.random.default_rng(5), 60)
-    with pytest.raises(InputError, match="no decision of the labelled rows is"):
+    with pytest.raises(InputError, match=r"no decision .* exact;"):
         find_accuracy_thresholds(document, reliability, np.zeros(60, dtype=int), correct, target=TARGET, only_label=2)
 
 

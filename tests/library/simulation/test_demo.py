@@ -42,9 +42,8 @@ def test_the_demonstration_writes_its_files_and_prints_each_command(tmp_path, mo
             expected = expected.drop("label")
         assert pl.read_parquet(folder / f"{name}.parquet").equals(expected)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == (
-        f"Simulated predictions of a relevance model with three labels are in {folder}/. Nothing below is real data."
-    )
+    assert lines[0].startswith("Simulated ")
+    assert f" {folder}/." in lines[0]
     assert lines[1:3] == [
         "",
         f"$ relmap fit --predictions '{folder}/validation.parquet' --group query --labels irrelevant,partial,exact "
@@ -70,7 +69,7 @@ def test_each_command_of_the_demonstration_is_shown_before_it_runs(tmp_path, mon
 
 
 def test_a_failed_command_ends_the_demonstration(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"^the command `relmap thresholds` failed with exit status 3$"):
+    with pytest.raises(InputError, match=r"`relmap thresholds` .*status 3$"):
         run_demo(tmp_path, monkeypatch, failing="thresholds")
 
 
