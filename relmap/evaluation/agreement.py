@@ -167,7 +167,7 @@ def describe_agreement(agreement: dict[str, Any]) -> list[str]:
         lines.append(f"  {label['name']}: precision {precision}, recall {recall}.")
     n_omitted = len(agreement["labels"]) - MAX_LISTED_LABELS
     if n_omitted > 0:
-        lines.append(f"  and {n_omitted} more labels")
+        lines.append(f"  labels not shown: {n_omitted}")
     return lines
 
 

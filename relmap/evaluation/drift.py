@@ -222,7 +222,7 @@ class DriftResult:
                 f"(p-value {cell.p_value:.2g})."
             )
         n_omitted = len(self.changed) - MAX_LISTED_CELLS
-        more = f"It does not hold for {n_omitted} more groups of rows either. " if n_omitted > 0 else ""
+        more = f"Further groups of rows for which it does not hold: {n_omitted}. " if n_omitted > 0 else ""
         lines.append(f"{more}{FIT_AGAIN}")
         return lines
 

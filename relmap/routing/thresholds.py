@@ -164,7 +164,7 @@ class ReliabilityThresholds:
             lines.append(f"  {name}: {self._describe_label(estimate, is_guaranteed=is_guaranteed)}")
         n_omitted = len(self.labels) - len(most_frequent)
         if n_omitted:
-            lines.append(f"  and {n_omitted} more labels")
+            lines.append(f"  labels not shown: {n_omitted}")
         return lines
 
     def _describe_overall(self, *, is_guaranteed: bool) -> list[str]:

@@ -92,7 +92,9 @@ def test_the_description_omits_an_undefined_kappa():
     assert line.startswith("  label 0:")
 
 
-@pytest.mark.parametrize(("n_more", "last_line"), [(0, None), (1, "  and 1 more labels"), (7, "  and 7 more labels")])
+@pytest.mark.parametrize(
+    ("n_more", "last_line"), [(0, None), (1, "  labels not shown: 1"), (7, "  labels not shown: 7")]
+)
 def test_the_description_lists_the_first_labels_and_counts_the_others(n_more, last_line):
     lines = describe_agreement(make_agreement(5 + n_more, UNKNOWN))
     listed = [line for line in lines if "precision" in line]

@@ -298,8 +298,8 @@ def test_a_change_is_significant_up_to_the_level(level, changed):
     ("n_changed", "last"),
     [
         (5, f"^{FIT_AGAIN}$"),
-        (6, rf"^\D*1 more \D*{FIT_AGAIN}$"),
-        (8, rf"^\D*3 more \D*{FIT_AGAIN}$"),
+        (6, rf"^Further \D*: 1\. {FIT_AGAIN}$"),
+        (8, rf"^Further \D*: 3\. {FIT_AGAIN}$"),
     ],
 )
 def test_at_most_five_changes_are_listed(n_changed, last):

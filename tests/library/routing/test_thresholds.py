@@ -109,7 +109,7 @@ def test_the_labels_with_the_most_rows_are_listed_by_number(n_more):
     largest = sorted(labels, key=lambda estimate: estimate.n_rows, reverse=True)[:MAX_LISTED_LABELS]
     expected = sorted(estimate.label for estimate in largest)
     assert [int(line.split(":")[0]) for line in lines[:MAX_LISTED_LABELS]] == expected
-    assert lines[MAX_LISTED_LABELS:] == ([f"  and {n_more} more labels"] if n_more else [])
+    assert lines[MAX_LISTED_LABELS:] == ([f"  labels not shown: {n_more}"] if n_more else [])
 
 
 def test_thresholds_as_json_have_every_number():

@@ -371,7 +371,7 @@ def test_threshold_description_and_json_agree():
         assert [line.split(":")[0] for line in lines if line.startswith("  name ")] == [
             f"  name {k}" for k in largest_labels
         ]
-        assert lines[-1] == "  and 4 more labels"
+        assert lines[-1] == "  labels not shown: 4"
         assert str(thresholds.overall.threshold) in lines[0]  # a cut that is copied is the cut that was tested
         content = json.loads(json.dumps(thresholds.as_json(), allow_nan=False))
         assert content["overall"]["cut"] == thresholds.overall.threshold
