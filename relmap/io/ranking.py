@@ -7,6 +7,7 @@ from glob import escape
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from pyarrow import parquet
 
@@ -45,11 +46,25 @@ class Ranking:
         return pl.concat(frames, how="horizontal").with_columns(pl.col("rank").cast(pl.Int64))
 
 
+def rank_by_logit(logit: np.ndarray) -> np.ndarray:
+    """Rank rows in memory by logit: 1 is the lowest; ties are ranked by row order.
+
+    Args:
+        logit: Logit of the reliability of each row, shape (n,); may be infinite. -0.0 ties with 0.0.
+
+    Returns:
+        Ranks 1..n, shape (n,), int64.
+    """
+    rank = np.empty(len(logit), dtype=np.int64)
+    rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
+    return rank
+
+
 @contextmanager
 def rank_rows(
     pieces: Iterable[pl.DataFrame], neighbor: Path, *, in_memory: int = MAX_ROWS_IN_MEMORY
 ) -> Iterator[Ranking]:
-    """Rank rows by logit: 1 is the lowest; ties are ranked by row order.
+    """Rank all rows as `rank_by_logit` does.
 
     Args:
         pieces: All rows in pieces, with the columns of SCORES. Logits may be infinite, but not NaN; -0.0 ties with 0.0.
@@ -70,7 +85,8 @@ def rank_rows(
                 yield _rank_on_disk(chain(first_pieces, remaining), folder)
             return
     scores = pl.concat(first_pieces)
-    yield Ranking(n_rows, (scores.with_columns(rank=pl.col("logit").rank("ordinal")).lazy(),))
+    rank = pl.Series("rank", rank_by_logit(scores["logit"].to_numpy()))
+    yield Ranking(n_rows, (scores.with_columns(rank).lazy(),))
 
 
 def _rank_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:

@@ -23,7 +23,7 @@ from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
 from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import ColumnBuilder, check_output, write_with_columns
-from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
+from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_by_logit, rank_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.score import Progress, RowScores, find_map_layout, ignore_progress, score_in_pieces
 from relmap.routing.thresholds import MAX_THRESHOLD_DECIMALS, read_label_thresholds
@@ -291,8 +291,7 @@ def route_scores(
     """
     rule = routing_rule(document, coverage, cut, cuts)
     decision = scores.decision
-    rank = np.empty(len(decision), dtype=np.int64)
-    rank[np.argsort(scores.logit, kind="stable")] = np.arange(1, len(decision) + 1)
+    rank = rank_by_logit(scores.logit)
     reliability = scipy.special.expit(scores.logit)
     is_automatic = rule.are_automatic(decision, reliability, rank, len(rank))
     columns = {"decision": decision}

@@ -179,7 +179,7 @@ def forbid_rows(
     wrong = frame.filter(is_wrong)
     if wrong.is_empty():
         return
-    others = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+    others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     row = wrong[ROW_NUMBER][0]
     value = wrong[column][0]
     raise InputError(f"{path}, row {row}, column {(name_in_file or column)!r}: found {value!r}{others}; {remedy}")
