@@ -31,6 +31,7 @@ from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to
 from relmap.io.text import SeparatedText
 
 BLOCK_BYTES = 2**22  # of text, read at once
+HEADER_BYTES = 2**16  # of text, read for the names of the columns
 MAX_LINE_BYTES = 2**24  # of JSON; a line is read as a whole
 BATCH_BYTES = 2**26  # of decompressed parquet, read at once as one piece; each piece is written as one row group
 BUFFER_BYTES = 2**20
@@ -174,10 +175,10 @@ class CsvPredictions:
 
     def _open(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
         # pyarrow before 25 can set the type of named columns only
-        names = self._read_names() if columns is None else columns
+        names = self.schema.names if columns is None else columns
         return csv.open_csv(
             self.path,
-            read_options=self._read_options,
+            read_options=self._read_options(BLOCK_BYTES),
             parse_options=self._parse_options,
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
@@ -189,14 +190,21 @@ class CsvPredictions:
         )
 
     def _read_names(self) -> list[str]:
-        with csv.open_csv(self.path, read_options=self._read_options, parse_options=self._parse_options) as reader:
+        """Read the header and the types of the first rows, which PyArrow infers too."""
+        try:
+            return self._read_names_in(HEADER_BYTES)
+        except pa.ArrowInvalid:  # a longer header or first row, or no separated text
+            return self._read_names_in(BLOCK_BYTES)
+
+    def _read_names_in(self, block_size: int) -> list[str]:
+        options = self._read_options(block_size)
+        with csv.open_csv(self.path, read_options=options, parse_options=self._parse_options) as reader:
             names: list[str] = reader.schema.names
             return names
 
-    @property
-    def _read_options(self) -> csv.ReadOptions:
+    def _read_options(self, block_size: int) -> csv.ReadOptions:
         return csv.ReadOptions(
-            block_size=BLOCK_BYTES,
+            block_size=block_size,
             use_threads=False,  # errors in threads do not name the row
             encoding=self.text.encoding.replace("utf-8", "utf8"),
             skip_rows=int(self.text.has_separator_line),
