@@ -260,6 +260,14 @@ def test_a_chosen_threshold_includes_rows_at_the_threshold():
     assert found.labels[1].lower_bound == pytest.approx(0.1**0.5)  # half of the level: 0.1 = bound^2
 
 
+def test_a_label_that_alone_has_automatic_rows_has_the_whole_level():
+    found = bound_accuracy(
+        np.array([0.5, 0.5, 0.6, 0.7]), np.array([0, 0, 1, 1]), np.full(4, True), threshold=0.6, confidence=0.8
+    )
+    assert [e.n_automatic for e in found.labels] == [0, 2]
+    assert found.labels[1].lower_bound == found.overall.lower_bound == pytest.approx(0.2**0.5)
+
+
 @pytest.mark.parametrize("is_grouped", [False, True])
 @pytest.mark.parametrize("target", [0.5, 0.8, 0.9, 0.97])
 @pytest.mark.parametrize("n_units", [10, 40, 80, 150, 5000])
