@@ -5,6 +5,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from scipy.special import expit
 
 from relmap.errors import InputError
 from relmap.io.column_layout import Layout, Reading, find_layout
@@ -12,6 +13,7 @@ from relmap.io.columns import FileRows
 from relmap.io.rows import (
     describe_doubts,
     find_two_label_names,
+    ordinal_log_probabilities,
     positive_label,
     read_rows,
     rows_from_array,
@@ -132,3 +134,11 @@ def test_a_confidence_that_separates_the_decisions_is_a_probability_of_one_label
     assert "--probability confidence --positive 1" in message_of(doubts_of, frame, 2, **reading)
     layout = layout_of(frame, labelled=False, reading=Reading(**reading))
     assert "--probability confidence" in message_of(read_rows, frame, layout, ROWS, n_labels=2)
+
+
+@pytest.mark.parametrize(("borders", "scale"), [((-1.0, 0.5, 4.0), 1.25), ((2.0, 2.0), 1.0)])
+def test_probabilities_of_ascending_labels_are_differences_of_a_cumulative_logit_model(borders, scale):
+    distance = np.linspace(-3, 5, 9)[:, None] - borders
+    probabilities = np.exp(ordinal_log_probabilities(distance, borders))
+    is_above = np.hstack([np.ones((9, 1)), expit(distance / scale), np.zeros((9, 1))])
+    np.testing.assert_allclose(probabilities, is_above[:, :-1] - is_above[:, 1:], rtol=1e-12, atol=1e-11)

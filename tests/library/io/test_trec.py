@@ -172,6 +172,14 @@ def test_a_run_is_refused_if_the_first_rank_has_a_lower_score_than_the_last_in_m
         assert len(open_run(path).frame) == len(lines)
 
 
+@pytest.mark.parametrize("first_rank", [0, 1])
+def test_a_run_whose_scores_and_ranks_are_exchanged_is_refused(first_rank, tmp_path):
+    lines = [f"1 Q0 d{k} {9.5 - k} {first_rank + k} t" for k in range(3)]
+    (tmp_path / "my.run").write_text("\n".join(lines))
+    with pytest.raises(InputError, match=rf"exchanged.*rank 9\.5 and score {first_rank};.*rank, score"):
+        open_run(tmp_path / "my.run")
+
+
 @pytest.mark.parametrize("rank", ["0", "-", "1.0"])
 def test_ranks_are_not_needed(rank, tmp_path):
     (tmp_path / "my.run").write_text(f"1 Q0 a {rank} 1 t\n1 Q0 b {rank} 2 t\n")
