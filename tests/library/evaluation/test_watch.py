@@ -13,7 +13,15 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from relmap import InputError, ReliabilityMap
-from relmap.evaluation.watch import LEVEL, MIN_ROWS, POWER, ColumnCounts, find_detectable_change, watch_file
+from relmap.evaluation.watch import (
+    LEVEL,
+    MIN_ROWS,
+    POWER,
+    ColumnCounts,
+    _join_rare,
+    find_detectable_change,
+    watch_file,
+)
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument, SeenColumn
 from relmap.maps.seen import (
@@ -36,6 +44,13 @@ def simulate(n_rows: int, seed: int, *, offset: float = 0.0, scale: float = 1.0)
 
 
 FIT_ROWS = simulate(1000, 1).with_columns(length=pl.Series(np.random.default_rng(0).normal(size=1000)))
+
+
+def test_rare_ranges_are_joined_from_the_first_on_and_the_rest_with_the_last():
+    # of 20 rows in each sample, 4, 1, 4, 1, 7 and 3 are expected; a range needs 5
+    fit = [3, 2, 4, 1, 7, 3]
+    new = [5, 0, 4, 1, 7, 3]
+    assert _join_rare(np.array([fit, new], dtype=float)).tolist() == [[5, 5, 10], [5, 5, 10]]
 
 
 @pytest.fixture(scope="module")
