@@ -43,7 +43,7 @@ class Ranking:
             Decision, confidence, logit of the reliability, and rank (int64, from 1).
         """
         frames = [part.slice(first, count).collect() for part in self.parts]
-        return pl.concat(frames, how="horizontal").with_columns(pl.col("rank").cast(pl.Int64))
+        return pl.concat(frames, how="horizontal")
 
 
 def rank_by_logit(logit: np.ndarray) -> np.ndarray:
