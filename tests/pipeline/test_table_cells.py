@@ -420,8 +420,8 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
                 assert (row["seed_deviation"], row["n_seeds"]) == (pytest.approx(seeds), 3)
             assert cells[AVERAGE, AVERAGE, metric, quantity]["seed_deviation"] == pytest.approx(expected[AVERAGE])
 
-    bootstrap = "bootstrap over"
-    of_calibrators = "mean bootstrap"
+    bootstrap = "bootstrap over test groups"
+    of_calibrators = "mean bootstrap error of the calibrators, which share rows"
     for calibrator, quantity, error, origin in (
         ("uncal", "delta", 0.3, bootstrap),
         ("ts", "delta", 0.5, bootstrap),
@@ -430,16 +430,14 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         ("uncal", "before", None, None),
     ):
         row = cells["wands", calibrator, "aurc", quantity]
-        assert row["standard_error"] == (error and pytest.approx(error))
-        found = row["standard_error_from"]
-        assert found is None if origin is None else found.startswith(origin)
+        assert (row["standard_error"], row["standard_error_from"]) == (error and pytest.approx(error), origin)
     assert cells[AVERAGE, AVERAGE, "aurc", "delta"]["standard_error"] is None
 
     for name, metric in product(CALIBRATORS, ("infeasible_share", "solved_share")):
         share = np.mean(values["wands", name, SIMPLEX, metric])
         row = cells["wands", name, metric, "after"]
         assert row["standard_error"] == pytest.approx(sqrt(share * (1 - share) / 10_000))
-        assert row["standard_error_from"].startswith("binomial")
+        assert row["standard_error_from"] == "binomial over test rows, ignoring groups"
 
 
 def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
@@ -455,7 +453,7 @@ def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
     cells = index_rows(table, "dataset", "calibrator", "metric", "quantity")
     row = cells[AVERAGE, AVERAGE, "aurc", "delta"]
     assert row["standard_error"] == pytest.approx(sqrt(0.91) / 6)
-    assert row["standard_error_from"].startswith("bootstrap errors")
+    assert row["standard_error_from"] == "bootstrap errors of independent data sets"
     assert cells[AVERAGE, AVERAGE, "nll_correct", "delta"]["standard_error"] is None  # one of the six has none
     changes = []
     for dataset in PAPER_DATASETS:
