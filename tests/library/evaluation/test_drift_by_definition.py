@@ -11,6 +11,7 @@ from relmap.evaluation.drift import FIT_AGAIN, CellDrift, DriftResult, TopDrift,
 from relmap.maps.document import Cell, MapDocument, TopCell
 from relmap.maps.held_out import summarize_reference_cells, summarize_top_cells
 from tests.maps import LABEL_NAMES, make_map_with_held_out
+from tests.texts import assert_matches
 
 QUANTILES = tuple(np.linspace(0, 1, 101).tolist())
 HALVES = (0.5, 0.625, 0.75)  # reliability between the lower and the upper half of each label
@@ -264,11 +265,6 @@ TOP = TopDrift(
 # patterns of lines
 FALSE_ALARMS = r"^False alarm\D* 1% .*label frequencies"
 LOWER_CHANGED = r"no longer holds \D*partial \D*below 0\.625: \D*0\.50 \D*1,234 rows, 0\.40 \D*\(p-value 0\.004\)"
-
-
-def assert_matches(lines: list[str], patterns: list[str]) -> None:
-    for line, pattern in zip(lines, patterns, strict=True):
-        assert re.search(pattern, line), line
 
 
 def test_changes_are_described_by_increasing_p_value():

@@ -18,6 +18,7 @@ from relmap.projection.registry import DEPLOYABLE_VARIANTS
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.report.threshold_explorer import choose_thresholds
 from tests import maps
+from tests.texts import assert_matches
 
 KNOTS = np.array([0.0, 0.25, 1.0])
 INCREASING = np.array([[-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]])
@@ -175,9 +176,7 @@ FITTED_VALUES = {  # fitted value of two labels, patterns of its violations
 @pytest.mark.parametrize(("value", "patterns"), FITTED_VALUES.values(), ids=FITTED_VALUES)
 def test_violations_of_a_fitted_value_are_described(value, patterns):
     violations = value.violations(2)
-    assert len(violations) == len(patterns)
-    for violation, pattern in zip(violations, patterns, strict=True):
-        assert re.search(pattern, violation)
+    assert_matches(violations, patterns)
 
 
 @pytest.mark.parametrize("variant", [None, "label_intercept"])

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from xml.etree import ElementTree
@@ -29,6 +28,7 @@ from relmap.routing.thresholds import (
 )
 from tests import maps
 from tests.library.routing.test_group_tests import naive_p_value
+from tests.texts import assert_matches
 
 BOOLEAN_PAIRS = list(product([False, True], repeat=2))  # weights, groups
 N_SEEDS = 3000
@@ -79,11 +79,6 @@ def test_thresholds_are_found_on_sampled_rows_or_on_all_rows_of_groups(weighted,
 
 
 METRICS = ("precision", "recall", "npv")
-
-
-def assert_matches(lines: Sequence[str], patterns: Sequence[str]) -> None:
-    for line, pattern in zip(lines, patterns, strict=True):
-        assert re.search(pattern, line), line
 
 
 def rate_rows(metric: str, score: np.ndarray, positive: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:

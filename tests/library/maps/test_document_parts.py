@@ -1,7 +1,5 @@
 """Parts of a map must fit together: each rule accepts maps at its limit and names what does not fit."""
 
-import re
-
 import numpy as np
 import pydantic
 import pytest
@@ -15,6 +13,7 @@ from relmap.maps.document import Cell, MapDocument
 from relmap.maps.earlier import WholeVector
 from relmap.maps.score import FittedMap
 from tests import maps
+from tests.texts import assert_matches
 
 ROWS = maps.rows_of_frame(maps.make_predictions(200))
 HASHES = ("AAAAAAAA",)
@@ -40,9 +39,7 @@ def check_violations(document: MapDocument, *patterns: str, **parts: object) -> 
         change(document, **parts)
     (violation,) = error.value.errors()
     rules = str(violation["ctx"]["error"]).split("; ")
-    assert len(rules) == len(patterns)
-    for rule, pattern in zip(rules, patterns, strict=True):
-        assert re.search(pattern, rule)
+    assert_matches(rules, patterns)
 
 
 def test_labels_need_as_many_distinct_names(document):

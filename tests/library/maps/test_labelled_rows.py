@@ -20,6 +20,7 @@ from relmap.maps.score import FittedMap
 from tests import maps
 from tests.maps import fit_file as fit_map
 from tests.maps import read_labelled as read_labelled_rows
+from tests.texts import assert_matches
 
 N_ROWS = 90
 ROWS = maps.make_predictions(N_ROWS, shift=2.5, per_group=4)
@@ -81,9 +82,7 @@ def message_of_score(document: MapDocument, frame: pl.DataFrame, **options) -> s
 
 def check_notes(notes: list[str], *patterns: str) -> None:
     """Check that there is one note for each pattern, in this order."""
-    assert len(notes) == len(patterns)
-    for note, pattern in zip(notes, patterns, strict=True):
-        assert re.search(pattern, note)
+    assert_matches(notes, patterns)
 
 
 IDS = pl.format("r{}", 7 * pl.int_range(N_ROWS))

@@ -1,7 +1,6 @@
 """The simple label-wise variants satisfy their optimality conditions and agree with independent fits; fallbacks."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from relmap.projection.mrp import Curves, SharedCurve
 from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, make_batch, make_decisions
+from tests.texts import assert_matches
 
 N_LABELS = 3
 FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
@@ -189,8 +189,7 @@ def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
 
 def assert_violations(violations: list[str], *patterns: str) -> None:
     """Compare each violation with its pattern."""
-    for violation, pattern in zip(violations, patterns, strict=True):
-        assert re.search(pattern, violation)
+    assert_matches(violations, patterns)
 
 
 def test_violations_name_the_label_and_its_numbers():

@@ -25,14 +25,10 @@ from relmap.routing.apply import (
     routing_rule,
 )
 from tests import maps
+from tests.texts import numbers_in
 
 MAP = maps.make_map()
 FEW_ROWS = r"coverage .*only {}: .*threshold .*cut\b"
-
-
-def numbers_in(text: str) -> list[str]:
-    """Return the numbers of a sentence in their order, as they are written."""
-    return re.findall(r"\d+(?:[.,]\d+)*%?", text)
 
 
 def make_rule(share: str, *thresholds: float, notes: tuple[str, ...] = ()) -> RoutingRule:

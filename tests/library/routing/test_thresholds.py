@@ -22,6 +22,7 @@ from relmap.routing.thresholds import (
     suggest_hold_out,
 )
 from tests import maps
+from tests.texts import numbers_in
 
 OVERALL = ThresholdEstimate(
     label=None, threshold=0.75, n_rows=2000, n_automatic=1250, accuracy=0.9126, lower_bound=0.89999
@@ -41,11 +42,6 @@ def of_label(label: int, n_rows: int = 100, threshold: float | None = 0.5) -> Th
 def make_thresholds(overall: ThresholdEstimate, *labels: ThresholdEstimate, **fields: object) -> ReliabilityThresholds:
     values = {"target": None, "requested_coverage": None, "confidence": 0.9} | fields
     return ReliabilityThresholds(overall=overall, labels=labels, **values)
-
-
-def numbers_in(text: str) -> list[str]:
-    """Return the numbers of a sentence in their order, as they are written."""
-    return re.findall(r"\d+(?:[.,]\d+)*%?", text)
 
 
 NUMBERS_OF_OVERALL = ["62.5%", "0.75", "1,250", "2,000", "91.3%"]

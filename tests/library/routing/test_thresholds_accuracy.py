@@ -23,6 +23,7 @@ from relmap.routing.thresholds import (
     threshold_grid,
 )
 from tests.maps import make_map_with_held_out
+from tests.texts import numbers_in
 
 UNIFORM = np.linspace(0, 1, 101)
 
@@ -39,11 +40,6 @@ def find(
 ) -> ReliabilityThresholds:
     decision = np.zeros(len(reliability), dtype=np.int64) if decision is None else decision
     return find_accuracy_thresholds(MAP, reliability, decision, correct, target=target, **options)
-
-
-def numbers_in(text: str) -> list[str]:
-    """Return the numbers of a sentence in their order, as they are written."""
-    return re.findall(r"\d+(?:[.,]\d+)*%?", text)
 
 
 def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float, confidence: float) -> list[list[str]]:
