@@ -6,7 +6,7 @@ Adam imports a compiler at its first step, which takes longer than all epochs of
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,51 +29,115 @@ Numbers = TypeVar("Numbers", np.ndarray, "torch.Tensor")
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
+class NewtonStep(NamedTuple):
+    """Newton step at a point.
+
+    Attributes:
+        step: Change of the parameters, shape (P,).
+        predicted_decrease: Decrease of the function per unit of the step size, to first order.
+    """
+
+    step: np.ndarray
+    predicted_decrease: float
+
+
+class Point(Protocol):
+    """Point of a smooth convex function."""
+
+    @property
+    def value(self) -> float:
+        """Value of the function."""
+
+    def newton_step(self) -> NewtonStep:
+        """Solve for the Newton step, -H^-1 g with the gradient g and the Hessian H."""
+
+
+FoundPoint = TypeVar("FoundPoint", bound=Point)
+
+
+def find_minimum(
+    evaluate: Callable[[np.ndarray], FoundPoint], start: np.ndarray, *, tolerance: float = TOLERANCE
+) -> FoundPoint:
+    """Minimize a smooth convex function by Newton's method with backtracking.
+
+    A step that does not decrease the function enough is halved, so the function never rises by more than rounding.
+
+    Args:
+        evaluate: Returns the point with given parameters, shape (P,).
+        start: Starting point, shape (P,).
+        tolerance: The first step with at most this predicted decrease is the last step.
+
+    Returns:
+        The minimum.
+    """
+    parameters = start
+    point = evaluate(start)
+    for _ in range(MAX_STEPS):
+        step, predicted_decrease = point.newton_step()
+        # rounding error of the value, which is a sum or mean of numbers of about 1 or more
+        rounding = 4 * np.finfo(float).eps * max(1.0, abs(point.value))
+        for halvings in range(MAX_HALVINGS):
+            size = 0.5**halvings
+            next_point = evaluate(parameters + size * step)
+            if next_point.value <= point.value - ARMIJO * size * predicted_decrease + rounding:
+                break
+        else:  # no step decreases the value by more than its rounding error
+            return point
+        parameters = parameters + size * step
+        point = next_point
+        if predicted_decrease <= tolerance:
+            break
+    return point
+
+
+class DensePoint(NamedTuple):
+    """Point with a dense Hessian.
+
+    Attributes:
+        parameters: Shape (P,).
+        value: Value of the function.
+        gradient: Shape (P,).
+        hessian: Shape (P, P).
+        min_eigenvalue: Eigenvalues of the Hessian that are lower, because of rounding, are raised to this bound.
+    """
+
+    parameters: np.ndarray
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    min_eigenvalue: float
+
+    def newton_step(self) -> NewtonStep:
+        """Solve for the Newton step.
+
+        Returns:
+            The step and its predicted decrease.
+        """
+        eigenvalues, eigenvectors = np.linalg.eigh(self.hessian)
+        coordinates = (eigenvectors.T @ self.gradient) / np.maximum(eigenvalues, self.min_eigenvalue)
+        step = -eigenvectors @ coordinates
+        return NewtonStep(step, -float(self.gradient @ step))
+
+
 def newton(
     objective: Objective, start: np.ndarray, min_eigenvalue: float, *, tolerance: float = TOLERANCE
 ) -> np.ndarray:
-    """Minimize a smooth convex function by Newton's method with backtracking.
-
-    A step that does not decrease the objective enough is halved, so the objective never rises by more than rounding.
+    """Minimize a smooth convex function with a dense Hessian.
 
     Args:
         objective: Returns value, gradient and Hessian at parameters of shape (P,).
         start: Starting point, shape (P,).
         min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as the weight of a ridge penalty.
-            Eigenvalues that are lower because of rounding are raised to this bound.
-        tolerance: The first step with at most this predicted decrease is the last step.
+        tolerance: See `find_minimum`.
 
     Returns:
         Parameters at the minimum, shape (P,).
     """
-    parameters = start
-    value, gradient, hessian = objective(start)
-    for _ in range(MAX_STEPS):
-        step = _newton_step(gradient, hessian, min_eigenvalue)
-        predicted_decrease = -float(gradient @ step)
-        # rounding error of the value, which is a mean of numbers of about 1 or more
-        rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))
-        for _ in range(MAX_HALVINGS):
-            new_value, new_gradient, new_hessian = objective(parameters + step)
-            if new_value <= value + ARMIJO * float(gradient @ step) + rounding:
-                break
-            step = step / 2
-        else:  # no step decreases the value by more than its rounding error
-            return parameters
-        parameters = parameters + step
-        value = new_value
-        gradient = new_gradient
-        hessian = new_hessian
-        if predicted_decrease <= tolerance:
-            break
-    return parameters
 
+    def evaluate(parameters: np.ndarray) -> DensePoint:
+        return DensePoint(parameters, *objective(parameters), min_eigenvalue)
 
-def _newton_step(gradient: np.ndarray, hessian: np.ndarray, min_eigenvalue: float) -> np.ndarray:
-    """Compute -H^-1 g with eigenvalues of H raised to `min_eigenvalue`."""
-    eigenvalues, eigenvectors = np.linalg.eigh(hessian)
-    step: np.ndarray = -eigenvectors @ ((eigenvectors.T @ gradient) / np.maximum(eigenvalues, min_eigenvalue))
-    return step
+    return find_minimum(evaluate, start, tolerance=tolerance).parameters
 
 
 @dataclass

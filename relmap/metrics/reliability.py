@@ -287,7 +287,7 @@ def _average_precision(
     By decreasing risk, a group has the ranks a' + 1 = n - b + 1 to b' = n - a, and E errors come before it. A row at
     rank j of the group is an error with probability k/m. Then each other row of the group is an error with probability
     s = (k - 1) / (m - 1), and the expected precision at j is (E + 1 + (j - a' - 1) s) / j. The product of this and k/m
-    is summed over j, in the form k/m (s + (E + 1 - (a' + 1) s) / j).
+    is summed over j, in the form k/m (s + (E + 1 - (a' + 1) s) / j), of which the first part sums to k s.
 
     Returns:
         The average precision under each weighting, shape (R,); NaN without errors.
@@ -300,8 +300,8 @@ def _average_precision(
     other_error_share = (groups.wrong - 1) / np.maximum(group_rows - 1, 1)
     coefficient = n_errors - errors_upto + 1 - (rank_before + 1) * other_error_share
     harmonic_difference = _take_at(last_rank, harmonic_numbers) - _take_at(rank_before, harmonic_numbers)
-    precision_sums = group_rows * other_error_share + coefficient * harmonic_difference
-    precision_sum = np.einsum("gr,gr->r", error_share, precision_sums)
+    precision_sum = np.einsum("gr,gr->r", groups.wrong, other_error_share)
+    precision_sum += np.einsum("gr,gr,gr->r", error_share, coefficient, harmonic_difference)
     return np.asarray(precision_sum / n_errors)
 
 
@@ -434,4 +434,4 @@ def correctness_log_loss(
 
 def _take_at(positions: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Take values at positions that are whole numbers stored as floats."""
-    return values.take(positions.astype(np.intp))
+    return values.take(positions.astype(np.intp), mode="clip")  # twice as fast as with a check of the positions

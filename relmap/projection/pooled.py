@@ -27,6 +27,7 @@ import numpy as np
 import scipy
 from pydantic import Field
 
+from relmap.calibrators.optimizers import NewtonStep, find_minimum
 from relmap.decisions import CalibratedDecisions
 from relmap.io.serialization import Axes, Number, Share, Value
 from relmap.metrics.reliability import log_loss_of_logits
@@ -37,11 +38,7 @@ if TYPE_CHECKING:
     from relmap.projection.rows import FitBatch
 
 DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # standard deviations of a prior that are compared, in logits
-TOLERANCE = 1e-12  # predicted decrease of the objective at which Newton's method ends, in nats
-SEARCH_TOLERANCE = 1e-5  # the same, for the fits by which priors are compared
-MAX_NEWTON_STEPS = 100
-MIN_STEP_SIZE = 1e-6
-ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
+TOLERANCE = 0.03  # largest predicted decrease, in nats, of the last Newton step; that of a next one would be about 1e-5
 MAX_SEARCH_ROUNDS = 4  # the search usually ends in the second round
 # log prior odds of a deviation of 0: noise must hardly change a calibrated confidence; one that is given without
 # logits, such as the words of a judge, is less likely to be calibrated
@@ -207,20 +204,6 @@ class PooledFit(NamedTuple):
     by_label: np.ndarray
 
 
-class NewtonStep(NamedTuple):
-    """Newton step of the free coefficients.
-
-    Attributes:
-        shared: Step of the shared coefficients, shape (A,).
-        by_label: Step of the coefficients of each label, shape (K, B).
-        predicted_decrease: Decrease of the objective per unit of the step size, to first order.
-    """
-
-    shared: np.ndarray
-    by_label: np.ndarray
-    predicted_decrease: float
-
-
 @dataclass(frozen=True, eq=False)
 class NewtonSystem:
     """Gradient and Hessian of the objective, with A shared and B per-label free coefficients.
@@ -257,7 +240,7 @@ class NewtonSystem:
         where S is the Schur complement.
 
         Returns:
-            The step and its predicted decrease.
+            The step of the A shared coefficients and of the K B coefficients of the labels, and its predicted decrease.
         """
         gradient_response = self._label_solutions[..., -1]
         cross_response = self._label_solutions[..., :-1]
@@ -265,7 +248,7 @@ class NewtonSystem:
         shared_step = -np.linalg.solve(self.schur_complement, self.shared_gradient - eliminated)
         label_step = -gradient_response - cross_response @ shared_step
         decrease = -float(self.shared_gradient @ shared_step + (self.label_gradient * label_step).sum())
-        return NewtonStep(shared_step, label_step, decrease)
+        return NewtonStep(np.append(shared_step, label_step), decrease)
 
     def log_determinant(self) -> float:
         """Return the log determinant of the Hessian, log |S| + sum_k log |H_k|."""
@@ -286,20 +269,36 @@ class NewtonSystem:
         return np.linalg.solve(self.label_hessian, right)
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PooledPoint:
     """Free coefficients with the objective there.
 
     Attributes:
+        problem: The problem.
         shared: Shared coefficients, shape (A,).
         by_label: Coefficients of each label, shape (K, B).
-        objective: Penalized log loss in nats.
+        value: Penalized log loss in nats.
         logit: Logit of the reliability of each row, shape (n,).
     """
 
+    problem: "PenalizedProblem"
     shared: np.ndarray
     by_label: np.ndarray
-    objective: float
+    value: float
     logit: np.ndarray
+
+    def newton_step(self) -> NewtonStep:
+        """Solve for the Newton step.
+
+        Returns:
+            See `NewtonSystem.solve`.
+        """
+        return self.system.solve()
+
+    @cached_property
+    def system(self) -> NewtonSystem:
+        """Gradient and Hessian."""
+        return self.problem.newton_system(self)
 
 
 class PooledRows:
@@ -331,29 +330,19 @@ class PooledRows:
         self.n_labels = n_labels
         self.fits: dict[Prior, PooledFit] = {}
 
-    def fit(self, prior: Prior, start: Prior, tolerance: float = SEARCH_TOLERANCE) -> PooledFit:
+    def fit(self, prior: Prior, start: Prior) -> PooledFit:
         """Fit the coefficients under a prior by Newton's method.
 
         Args:
             prior: Standard deviations of the coefficients.
             start: Prior whose fit is the starting point if it is in `fits`; otherwise all coefficients start at 0.
-            tolerance: Predicted decrease of the objective, in nats, at which the method ends.
 
         Returns:
             The coefficients and their log evidence.
         """
         problem = PenalizedProblem(self, prior)
-        point = problem.initial_point(self.fits.get(start))
-        for _ in range(MAX_NEWTON_STEPS):
-            system = problem.newton_system(point)
-            step = system.solve()
-            if step.predicted_decrease <= tolerance:
-                break
-            accepted = problem.line_search(point, step)
-            if accepted is None:
-                break
-            point = accepted
-        return problem.pooled_fit(point, system)
+        starting_point = problem.starting_point(self.fits.get(start))
+        return problem.pooled_fit(find_minimum(problem.evaluate, starting_point, tolerance=TOLERANCE))
 
     def mean_logits(self, line: np.ndarray) -> np.ndarray:
         """Compute the logit of the mean reliability of each label.
@@ -415,33 +404,31 @@ class PenalizedProblem:
         self._shared_precision = 1 / shared_deviations[self._shared_columns] ** 2
         self._label_precision = 1 / label_deviations[self._label_columns] ** 2
 
-    def initial_point(self, fit: PooledFit | None) -> Point:
-        """Evaluate the starting point.
+    def starting_point(self, fit: PooledFit | None) -> np.ndarray:
+        """Select the free coefficients of a fit.
 
         Args:
             fit: Fit under another prior; None to start with all coefficients 0.
 
         Returns:
-            The free coefficients at the starting point.
+            The A shared coefficients and the coefficients of the labels, shape (A + K B,).
         """
         if fit is None:
-            shared = np.zeros(len(self._shared_columns))
-            by_label = np.zeros((self._rows.n_labels, len(self._label_columns)))
-        else:
-            shared = fit.shared[self._shared_columns]
-            by_label = fit.by_label[:, self._label_columns]
-        return self.evaluate(shared, by_label)
+            return np.zeros(len(self._shared_columns) + self._rows.n_labels * len(self._label_columns))
+        return np.append(fit.shared[self._shared_columns], fit.by_label[:, self._label_columns])
 
-    def evaluate(self, shared: np.ndarray, by_label: np.ndarray) -> Point:
+    def evaluate(self, coefficients: np.ndarray) -> PooledPoint:
         """Evaluate the objective.
 
         Args:
-            shared: Shared coefficients, shape (A,).
-            by_label: Coefficients of each label, shape (K, B).
+            coefficients: The A shared coefficients and the coefficients of the labels, shape (A + K B,).
 
         Returns:
             The coefficients with the objective and the logits of the rows.
         """
+        n_shared = len(self._shared_columns)
+        shared = coefficients[:n_shared]
+        by_label = coefficients[n_shared:].reshape(self._rows.n_labels, len(self._label_columns))
         rows = self._rows
         shared_part = (self._shared_features * shared).sum(axis=1)
         label_part = (self._label_features * by_label[rows.label]).sum(axis=1)
@@ -449,9 +436,10 @@ class PenalizedProblem:
         log_loss = log_loss_of_logits(logit, rows.correct).sum()
         shared_penalty = (self._shared_precision * shared**2).sum() / 2
         label_penalty = (self._label_precision * by_label**2).sum() / 2
-        return Point(shared, by_label, float(log_loss + shared_penalty + label_penalty), logit)
+        value = float(log_loss + shared_penalty + label_penalty)
+        return PooledPoint(self, shared, by_label, value, logit)
 
-    def newton_system(self, point: Point) -> NewtonSystem:
+    def newton_system(self, point: PooledPoint) -> NewtonSystem:
         """Compute gradient and Hessian at a point.
 
         With q_i = sigmoid(t_i), the gradient sums (q_i - correct_i) times the features, and the Hessian sums
@@ -479,33 +467,14 @@ class PenalizedProblem:
             label_hessian=rows.sum_products_by_label(y, y, weight) + np.diag(self._label_precision),
         )
 
-    def line_search(self, point: Point, step: NewtonStep) -> Point | None:
-        """Halve the step until the objective decreases by at least ARMIJO times the predicted decrease.
-
-        Args:
-            point: Current coefficients.
-            step: Newton step.
-
-        Returns:
-            The new point, or None if no step size above MIN_STEP_SIZE decreases the objective enough.
-        """
-        size = 1.0
-        while size > MIN_STEP_SIZE:
-            trial = self.evaluate(point.shared + size * step.shared, point.by_label + size * step.by_label)
-            if trial.objective <= point.objective - ARMIJO * size * step.predicted_decrease:
-                return trial
-            size /= 2
-        return None
-
-    def pooled_fit(self, point: Point, system: NewtonSystem) -> PooledFit:
+    def pooled_fit(self, optimum: PooledPoint) -> PooledFit:
         """Convert the solution to coefficients of all features, with its log evidence.
 
         Laplace's approximation of the log evidence is -objective + (log |P| - log |H|) / 2, with the precision matrix P
         of the prior and the Hessian H.
 
         Args:
-            point: Free coefficients at the optimum.
-            system: Newton system there.
+            optimum: Free coefficients at the optimum.
 
         Returns:
             Coefficients of all features, 0 where the prior removes them.
@@ -513,11 +482,11 @@ class PenalizedProblem:
         n_labels = self._rows.n_labels
         n_features = self._rows.features.shape[1]
         log_precision = np.log(self._shared_precision).sum() + n_labels * np.log(self._label_precision).sum()
-        log_evidence = float(-point.objective + (log_precision - system.log_determinant()) / 2)
+        log_evidence = float(-optimum.value + (log_precision - optimum.system.log_determinant()) / 2)
         shared = np.zeros(n_features)
         by_label = np.zeros((n_labels, n_features))
-        shared[self._shared_columns] = point.shared
-        by_label[:, self._label_columns] = point.by_label
+        shared[self._shared_columns] = optimum.shared
+        by_label[:, self._label_columns] = optimum.by_label
         return PooledFit(log_evidence, shared, by_label)
 
 

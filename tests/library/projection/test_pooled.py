@@ -20,9 +20,8 @@ from relmap.projection.pooled import (
     CURVE_WEIGHT_ROWS,
     DEVIATION_LEVELS,
     SLOPE_DEVIATION_SCALE,
-    TOLERANCE,
     PenalizedProblem,
-    Point,
+    PooledFit,
     PooledRows,
     Prior,
     ShrunkCurves,
@@ -55,6 +54,13 @@ def make_pooled_rows(n: int, seed: int = 0, n_signals: int = 0) -> PooledRows:
     return PooledRows(z[order], features[order], decision[order], correct[order], len(SHIFTS))
 
 
+def fit_precisely(rows: PooledRows, prior: Prior) -> PooledFit:
+    """Fit rows with a last step that predicts a decrease of at most 1e-12 nats."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "TOLERANCE", 1e-12)
+        return rows.fit(prior, prior)
+
+
 def shift_at_half(line, labels: int = 4) -> np.ndarray:
     """Return the value of the line of each label at logit 0."""
     return line(CalibratedDecisions(np.zeros(labels), np.arange(labels)))
@@ -63,7 +69,7 @@ def shift_at_half(line, labels: int = 4) -> np.ndarray:
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
 def test_coefficients_minimize_the_objective_and_evidence_is_the_laplace_approximation(prior):
     rows = make_pooled_rows(200)
-    evidence, shared, own = rows.fit(prior, prior, TOLERANCE)
+    evidence, shared, own = fit_precisely(rows, prior)
     shared_deviations = prior.shared_deviations(2)
     label_deviations = prior.label_deviations(2)
     free = np.r_[shared_deviations > 0, np.tile(label_deviations > 0, 4)]
@@ -283,7 +289,7 @@ def test_lines_in_logits_equal_the_coefficients_of_standardized_features(monkeyp
     recorded = []
 
     def fit_one_prior(_prior: Prior, rows: PooledRows, reach: int) -> Prior:
-        rows.fits = {prior: rows.fit(prior, prior, TOLERANCE)}
+        rows.fits = {prior: fit_precisely(rows, prior)}
         recorded.append(rows)
         return prior
 
@@ -301,40 +307,43 @@ def test_lines_in_logits_equal_the_coefficients_of_standardized_features(monkeyp
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(slope=0.5)])
 def test_gradient_and_hessian_agree_with_differences_of_the_objective(prior):
     problem = PenalizedProblem(make_pooled_rows(60, seed=2, n_signals=2), prior)
-    start = problem.initial_point(None)
-    generator = np.random.default_rng(3)
-    shared = generator.normal(size=start.shared.shape)
-    by_label = generator.normal(size=start.by_label.shape)
-    n_shared = len(shared)
+    point = np.random.default_rng(3).normal(size=problem.starting_point(None).shape)
+    n_shared = len(problem.evaluate(point).shared)
 
-    def evaluate(flat: np.ndarray) -> Point:
-        return problem.evaluate(flat[:n_shared], flat[n_shared:].reshape(by_label.shape))
-
-    def gradient(flat: np.ndarray) -> np.ndarray:
-        system = problem.newton_system(evaluate(flat))
+    def gradient(coefficients: np.ndarray) -> np.ndarray:
+        system = problem.evaluate(coefficients).system
         return np.r_[system.shared_gradient, system.label_gradient.ravel()]
 
-    point = np.r_[shared, by_label.ravel()]
     step = 1e-5 * np.eye(len(point))
-    slopes = [(evaluate(point + h).objective - evaluate(point - h).objective) / 2e-5 for h in step]
+    slopes = [(problem.evaluate(point + h).value - problem.evaluate(point - h).value) / 2e-5 for h in step]
     assert gradient(point) == pytest.approx(slopes, abs=1e-5)
 
-    system = problem.newton_system(evaluate(point))
+    system = problem.evaluate(point).system
     curvatures = np.array([(gradient(point + h) - gradient(point - h)) / 2e-5 for h in step])
     np.testing.assert_allclose(system.shared_hessian, curvatures[:n_shared, :n_shared], atol=1e-5)
     np.testing.assert_allclose(
         np.concatenate([*system.cross_hessian], axis=1), curvatures[:n_shared, n_shared:], atol=1e-5
     )
-    n_by_label = by_label.shape[1]
+    n_by_label = system.label_gradient.shape[1]
     for label, block in enumerate(system.label_hessian):
         own_coefficients = slice(n_shared + label * n_by_label, n_shared + (label + 1) * n_by_label)
         np.testing.assert_allclose(block, curvatures[own_coefficients, own_coefficients], atol=1e-5)
 
 
+@pytest.mark.parametrize("n_rows", [20, 200, 4000])
+@pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(4.0, 4.0, 4.0), Prior(slope=0.1)])
+def test_a_fit_is_within_a_thousandth_of_a_nat_of_its_optimum(prior, n_rows):
+    rows = make_pooled_rows(n_rows, seed=4)
+    problem = PenalizedProblem(rows, prior)
+    found = problem.evaluate(problem.starting_point(rows.fit(prior, Prior())))
+    assert found.newton_step().predicted_decrease < 1e-3
+
+
 def test_the_fit_under_another_prior_is_the_starting_point_of_the_free_coefficients():
     rows = make_pooled_rows(60, seed=2)
     fit = rows.fit(Prior(1.0, 0.5, 0.25), Prior())
-    point = PenalizedProblem(rows, Prior(0.5, slope=1.0)).initial_point(fit)
+    problem = PenalizedProblem(rows, Prior(0.5, slope=1.0))
+    point = problem.evaluate(problem.starting_point(fit))
     np.testing.assert_array_equal(point.shared, fit.shared)
     np.testing.assert_array_equal(point.by_label, fit.by_label[:, 1:])
 

@@ -1,7 +1,6 @@
 """Parts of the pooled lines: searches, limits of logits, weights of curves."""
 
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ from relmap.projection.mrp import Curves
 from relmap.projection.pooled import (
     MAX_SEARCH_ROUNDS,
     SIGNAL_DEVIATION,
-    NewtonStep,
-    PenalizedProblem,
     PooledRows,
     Prior,
     ShrunkCurves,
@@ -99,54 +96,6 @@ def test_the_first_search_uses_evenly_spaced_rows(n_rows, max_rows, selected):
     assert found.label.tolist() == [*selected]
     assert found.correct.tolist() == [number > 2 for number in selected]
     assert found.n_labels == 77
-
-
-def make_problem() -> PenalizedProblem:
-    """Make the problem of one shared shift and slope of six rows."""
-    offset = np.array([0.5, -1.0, 2.0, 0.0, 1.0, -2.0])
-    features = np.column_stack([np.ones(6), np.linspace(-1, 1, 6)])
-    correct = np.array([True, False, True, False, True, True])
-    return PenalizedProblem(PooledRows(offset, features, np.zeros(6, dtype=int), correct, 1), Prior(shared=1.0))
-
-
-@pytest.mark.parametrize("factor", [0.5, 2.0, 16.0, -1.0])
-def test_a_line_search_accepts_the_first_halved_step_that_decreases_the_objective_enough(factor):
-    problem = make_problem()
-    start = problem.initial_point(None)
-    newton_step = problem.newton_system(start).solve()
-    step = NewtonStep(factor * newton_step.shared, newton_step.by_label, 0.6 * newton_step.predicted_decrease)
-    accepted = problem.line_search(start, step)
-    expected = None
-    for halvings in range(20):
-        size = 0.5**halvings
-        objective = problem.evaluate(size * step.shared, start.by_label).objective
-        if objective <= start.objective - 1e-4 * size * step.predicted_decrease:
-            expected = size * step.shared
-            break
-    assert (accepted is None) == (expected is None) == (factor == -1)
-    if accepted is not None:
-        np.testing.assert_allclose(accepted.shared, expected)
-
-
-def test_a_line_search_tries_step_sizes_above_a_millionth():
-    problem = make_problem()
-    start = problem.initial_point(None)
-    step = NewtonStep(np.zeros(2), start.by_label, predicted_decrease=1.0)
-    problem.evaluate = Mock(side_effect=problem.evaluate)
-    assert problem.line_search(start, step) is None
-    assert problem.evaluate.call_count == 20  # 2^-19 is above a millionth, and 2^-20 is below
-
-
-def test_a_decrease_just_below_the_required_one_is_not_accepted():
-    problem = make_problem()
-    start = problem.initial_point(None)
-    shared = problem.newton_system(start).solve().shared
-    decrease = start.objective - problem.evaluate(shared, start.by_label).objective
-    for share, is_accepted in ((1.001, False), (0.999, True)):
-        step = NewtonStep(shared, start.by_label, predicted_decrease=share * decrease / 1e-4)
-        accepted = problem.line_search(start, step)
-        is_full = accepted is not None and np.array_equal(accepted.shared, shared)
-        assert is_full == is_accepted
 
 
 class RecordedFits:
