@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 2**17
 MAX_WHOLE_BYTES = 2**27  # maximum size of a file that cannot be read in pieces
-WRITE_AGAIN = "write the predictions again"
+WRITE_AGAIN = "write the file again"
 HASHED_COLUMNS = (  # columns of the types that a map can read
     cs.numeric()
     | cs.boolean()

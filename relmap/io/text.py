@@ -147,7 +147,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         try:
             yield handle  # type: ignore[misc]
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{path} is not a complete gzip file ({error}); write the predictions again") from None
+            raise InputError(f"{path} is not a complete gzip file ({error}); write the file again") from None
 
 
 def _separator_of_name(path: Path) -> str:

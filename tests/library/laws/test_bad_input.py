@@ -75,7 +75,7 @@ def cases_for_each(command: str, values: str, cause: str, remedy: str) -> list[t
     return [(command.format(word), None, cause.format(word), remedy) for word in values.split(" ")]
 
 
-WRITE_AGAIN = "write the predictions again"
+WRITE_AGAIN = "write the file again"
 NO_LABEL_COLUMN = "no column label, which must contain the true label"
 AS_IN_THE_FIT = "like the rows"
 # Start of the command -> rest of the command, content of its file `bad.*` or changes of params.yaml, cause, remedy
@@ -431,7 +431,7 @@ CASES_BY_COMMAND = {
             "keep one of the lines",
         ),
         ("bad.run", b"1 Q0 \xff 1 0.5 t\n", "bad.run is not UTF-8 text", "give a run of TREC"),
-        ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", "write the predictions again"),
+        ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", "write the file again"),
         ("bad.run", b"q1 Q0 d1 1 0.5 t\n", "no judgment of a document of bad.run: .* query 'q1'", "give the judgments"),
         ("my.run --score score --border 1", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
         ("my.run --relevant-from 3", None, "with --relevant-from 3, .* are of one kind", "above 0 and up to 2"),
