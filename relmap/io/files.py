@@ -288,6 +288,7 @@ FORMATS: dict[str, Callable[[Path], Predictions]] = {
     ".parquet": ParquetPredictions.from_path,
     ".csv": CsvPredictions.from_path,
     ".jsonl": JsonLinesPredictions.from_path,
+    ".ndjson": JsonLinesPredictions.from_path,
     ".tsv": CsvPredictions.from_path,
     ".csv.gz": CsvPredictions.from_path,
     ".tsv.gz": CsvPredictions.from_path,

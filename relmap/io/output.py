@@ -32,7 +32,8 @@ from relmap.io.files import (
 from relmap.io.frames import arrow_to_polars, is_readable
 
 ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # number of the first row, number of rows -> their added columns
-NESTED_FORMATS = (".parquet", ".jsonl", ".json")  # can contain lists
+LINE_FORMATS = (".jsonl", ".ndjson")
+NESTED_FORMATS = (".parquet", ".json", *LINE_FORMATS)  # can contain lists
 MAX_SHEET_ROWS = 2**20  # of a workbook, including its header
 MAX_SHEET_COLUMNS = 2**14
 Item = TypeVar("Item")
@@ -58,7 +59,7 @@ def check_output(predictions: Predictions, out: Path, split: Sequence[str] = ())
     if suffix == ".xlsx":
         with needs_extra("excel"):
             import xlsxwriter  # noqa: F401, PLC0415 - only workbooks need it
-    if suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and suffix == ".jsonl"):
+    if suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and suffix in LINE_FORMATS):
         return
     for column in predictions.schema:
         if column.name not in split and not is_readable(column.type, nested=suffix in NESTED_FORMATS):
@@ -85,7 +86,7 @@ def write_with_columns(predictions: Predictions, build_columns: ColumnBuilder, o
     def write(path: Path) -> None:
         if suffix == ".parquet":
             _write_parquet(predictions, build_columns, path)
-        elif suffix == ".jsonl":
+        elif suffix in LINE_FORMATS:
             _write_json_lines(predictions, build_columns, path)
         elif suffix == ".json":
             _write_json_list(predictions, build_columns, path)
