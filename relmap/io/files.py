@@ -159,7 +159,7 @@ class CsvPredictions:
         return cls(path, pa.schema([(name, pa.string()) for name in names]), text)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read the rows in pieces; blank lines are skipped unless there is a single column.
+        """Read the rows in pieces; a blank line is skipped unless `text.has_blank_rows`.
 
         Args:
             columns: Columns to read; None for all.
@@ -207,13 +207,13 @@ class CsvPredictions:
             block_size=block_size,
             use_threads=False,  # errors in threads do not name the row
             encoding=self.text.encoding.replace("utf-8", "utf8"),
-            skip_rows=int(self.text.has_separator_line),
+            skip_rows=self.text.header_line - 1,
         )
 
     @property
     def _parse_options(self) -> csv.ParseOptions:
         return csv.ParseOptions(
-            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
+            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.has_blank_rows
         )
 
 

@@ -46,15 +46,15 @@ class SeparatedText:
         path: The file.
         separator: Separator of the columns.
         encoding: Encoding of the text.
-        one_column: Whether there is a single column, so that a blank line is a row without a value.
-        has_separator_line: Whether the first line is `sep=;` or alike, which Excel writes and which is skipped.
+        has_blank_rows: Whether a blank line is a row without values, as in a file of a single column.
+        header_line: Number of the line of the header, from 1, below blank lines and a line such as `sep=;` of Excel.
     """
 
     path: Path
     separator: str = ","
     encoding: str = "utf-8"
-    one_column: bool = False
-    has_separator_line: bool = False
+    has_blank_rows: bool = False
+    header_line: int = 1
 
     @classmethod
     def from_path(cls, path: Path) -> "SeparatedText":
@@ -71,18 +71,15 @@ class SeparatedText:
         """
         text = cls(path, _separator_of_name(path), _detect_encoding(path))
         try:
-            header = next(text.records(), TextRecord(1, [""])).fields
+            line_of_header, header = next(text.records(), TextRecord(1, [""]))
         except (UnicodeDecodeError, csv.Error):  # CsvPredictions reports this error in more detail
             return text
         line = SEPARATOR_LINE.fullmatch(text.separator.join(header))
         if line is not None:
-            return cls(path, line[1], text.encoding, has_separator_line=True)
-        if len(header) > 1:
-            return text
-        separators = [separator for separator in SEPARATORS if separator in header[0]]
-        if separators:
-            return cls(path, separators[0], text.encoding)
-        return cls(path, text.separator, text.encoding, one_column=True)
+            return cls(path, line[1], text.encoding, header_line=line_of_header + 1)
+        separators = [text.separator] if len(header) > 1 else [mark for mark in SEPARATORS if mark in header[0]]
+        separator = separators[0] if separators else text.separator
+        return cls(path, separator, text.encoding, has_blank_rows=not separators, header_line=line_of_header)
 
     @property
     def notes(self) -> list[str]:
@@ -95,7 +92,7 @@ class SeparatedText:
         return notes
 
     def records(self) -> Iterator[TextRecord]:
-        """Read the header and the rows; a blank line is a row if there is one column, else it is skipped.
+        """Read the header and the rows; a blank line is skipped unless `has_blank_rows`.
 
         Yields:
             The records in their order.
@@ -105,14 +102,14 @@ class SeparatedText:
         """
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
-            if self.has_separator_line:
+            for _ in range(1, self.header_line):
                 lines.readline()
             reader = csv.reader(lines, delimiter=self.separator)
-            first_line = 1 + self.has_separator_line
+            first_line = self.header_line
             for fields in reader:
-                if fields or self.one_column:
+                if fields or self.has_blank_rows:
                     yield TextRecord(first_line, fields)
-                first_line = reader.line_num + 1 + self.has_separator_line
+                first_line = self.header_line + reader.line_num
 
     def locate(self, row: int) -> str:
         """Name the location of a row, for messages.

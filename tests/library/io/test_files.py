@@ -95,6 +95,8 @@ def test_csv_fields_are_read_as_text(tmp_path):
 
     path.write_text("x\n7\n\n8\n\n")
     assert read_file(path, ["x"])["x"].to_list() == ["7", None, "8", None]
+    path.write_text("\n\nx\n7\n\n8\n\n")
+    assert read_file(path, ["x"])["x"].to_list() == ["7", None, "8", None]
 
 
 def test_numbers_labels_and_probabilities_are_parsed():

@@ -39,7 +39,7 @@ TEXTS = {  # name, content, and separator, encoding, whether there is one column
 def test_separator_and_encoding_are_detected(name, content, expected, tmp_path):
     (tmp_path / name).write_bytes(content)
     text = SeparatedText.from_path(tmp_path / name)
-    assert (text.separator, text.encoding, text.one_column) == expected
+    assert (text.separator, text.encoding, text.has_blank_rows) == expected
 
 
 def test_a_format_that_differs_from_the_name_is_noted(tmp_path):
@@ -61,6 +61,10 @@ def test_records_have_the_number_of_their_first_line(tmp_path):
     assert [*SeparatedText.from_path(path).records()] == [(1, ["a", "b"]), (3, ["1", "x\r\ny"]), (5, ["2", "z"])]
     path.write_bytes(b"a\n\n1\n")
     assert [*SeparatedText.from_path(path).records()] == [(1, ["a"]), (2, []), (3, ["1"])]
+    path.write_bytes(b"\n\r\na\n\n1\n")
+    assert [*SeparatedText.from_path(path).records()] == [(3, ["a"]), (4, []), (5, ["1"])]
+    path.write_bytes(b"\n\nsep=;\na;b\n\n1;2\n")
+    assert [*SeparatedText.from_path(path).records()] == [(4, ["a", "b"]), (6, ["1", "2"])]
 
 
 def test_records_are_divided_at_the_separator_of_the_file(tmp_path):
