@@ -233,6 +233,8 @@ RERUNS = {
     "relmap/projection/registry.py": {"reliability", "report"},
     "tasks/predictors/linear.py": {"train"},
     "tasks/datasets/raw.py": {"download", "train"},
+    "relmap/io/text.py": {"download", "train", "reliability", "report"},
+    "relmap/io/output.py": {"reliability", "report"},
     "tasks/__pycache__/train.cpython.pyc": set(),
     "flows/choose_twin.py": set(),
 }

@@ -38,7 +38,7 @@ def check_content(path: Path, advice: str) -> bytes:
         The first bytes of the file.
 
     Raises:
-        InputError: The file is missing, not a regular file, unreadable, or contains no data (see `reject_non_data`).
+        InputError: The file is missing, not a regular file, unreadable, empty, a Git LFS pointer or a web page.
     """
     check_file(path)
     if path.parts and URL_SCHEME.match(path.parts[0]):
@@ -51,7 +51,15 @@ def check_content(path: Path, advice: str) -> bytes:
         raise InputError(f"{path} is missing; {_find_similar_file(path) or advice}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; {advice}") from None
-    reject_non_data(path, head, advice)
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if not text:
+        raise InputError(f"{path} is empty; {advice}")
+    if head.startswith(LFS_POINTER):
+        raise InputError(
+            f"{path} is a Git LFS pointer, not the file that it refers to (`git lfs pull` downloads it); {advice}"
+        )
+    if text.lower().startswith((b"<!doctype html", b"<html")):
+        raise InputError(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
     return head
 
 
@@ -66,31 +74,9 @@ def _find_similar_file(path: Path) -> str:
     return f"is it {path.with_name(similar[0])}?" if similar else ""
 
 
-def reject_non_data(path: Path, head: bytes, advice: str) -> None:
-    """Reject a file that is empty, a Git LFS pointer or a web page.
-
-    Args:
-        path: The file, for messages.
-        head: First bytes of the file.
-        advice: Remedy, with which messages end.
-
-    Raises:
-        InputError: The file contains no data.
-    """
-    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-    if not text:
-        raise InputError(f"{path} is empty; {advice}")
-    if head.startswith(LFS_POINTER):
-        raise InputError(
-            f"{path} is a Git LFS pointer, not the file that it refers to (`git lfs pull` downloads it); {advice}"
-        )
-    if text.lower().startswith((b"<!doctype html", b"<html")):
-        raise InputError(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
-
-
 @contextmanager
 def report_parse_errors(
-    path: Path, expected: str, advice: str, lines: Path | bytes = b"", first_number: int = 1
+    path: Path, expected: str, advice: str, lines: bytes = b"", first_number: int = 1
 ) -> Iterator[None]:
     """Convert an error of polars or Arrow inside the block, which they raise for invalid data, to an `InputError`.
 
@@ -98,7 +84,7 @@ def report_parse_errors(
         path: The file, for messages.
         expected: What the file should be, such as "a complete parquet file".
         advice: Remedy, with which messages end.
-        lines: JSON lines, or their file; the message names the first invalid line.
+        lines: JSON lines; the message names the first invalid line.
         first_number: Number in the file of the first of these lines, from 1.
 
     Yields:
@@ -118,14 +104,13 @@ def report_parse_errors(
         cause = error
     except (pl.exceptions.PolarsError, pa.ArrowException, UnicodeDecodeError) as error:
         cause = error
-    text = lines.read_bytes() if isinstance(lines, Path) else lines
-    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first_number):
+    for number, line in enumerate(lines.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first_number):
         if not is_json_object(line):
             reason = _explain_invalid_line(path, line)
             if reason:
                 raise InputError(f"{path}, line {number} {reason}") from None
             raise InputError(f"{path}, line {number} is not {expected} ({first_line(cause)}); {advice}") from None
-    reason = _explain_constants(text) if expected != PARQUET else ""
+    reason = _explain_constants(lines) if expected != PARQUET else ""
     if reason:
         raise InputError(f"{path} {reason}") from None
     raise InputError(f"{path} is not {expected} ({first_line(cause)}); {advice}") from None

@@ -14,6 +14,7 @@ import polars as pl
 
 from relmap.errors import InputError
 from relmap.io.contents import report_parse_errors
+from relmap.io.files import open_predictions
 from tasks.datasets.base import LabelledPairs, concatenate_texts
 from tasks.datasets.own import (
     FilesOptions,
@@ -27,11 +28,10 @@ from tasks.datasets.own import (
 from tasks.datasets.raw import (
     FETCH_AGAIN,
     ROW_NUMBER,
-    SEPARATORS,
-    decompress,
     forbid_rows,
     read_columns,
     require_columns,
+    unpack,
 )
 
 LINES_PER_BATCH = 5_000  # of svmlight: each token takes about 200 bytes of memory
@@ -69,8 +69,8 @@ def read(folder: Path, options: FilesOptions) -> LabelledPairs:
 
 def _read_features(path: Path, width: int) -> pl.DataFrame:
     """Read ROW_NUMBER, `label` and `group` as text, and `features` of a file, plain or gzip."""
-    with report_parse_errors(path, "a text file of svmlight lines", FETCH_AGAIN):
-        lines = pl.read_lines(decompress(path)).with_row_index(ROW_NUMBER, offset=1)
+    with unpack(path) as plain, report_parse_errors(path, "a text file of svmlight lines", FETCH_AGAIN):
+        lines = pl.read_lines(plain).with_row_index(ROW_NUMBER, offset=1)
     without_comments = lines.with_columns(pl.col("line").str.replace(r"#.*$", ""))
     lines = without_comments.filter(pl.col("line").str.contains(r"\S"))
     if lines.is_empty():
@@ -133,14 +133,14 @@ def check_columns(folder: Path, source: PairTables) -> None:
 
 
 def _check_header(path: Path, columns: list[str]) -> None:
+    if path.suffix not in (".csv", ".tsv", ".parquet"):
+        return
     try:
-        if path.suffix == ".parquet":
-            require_columns(path, list(pl.read_parquet_schema(path)), columns)
-        elif path.suffix in SEPARATORS:
-            table = pl.scan_csv(path, separator=SEPARATORS[path.suffix], infer_schema=False)
-            require_columns(path, table.collect_schema().names(), columns)
-    except (pl.exceptions.PolarsError, OSError):
-        return  # the file cannot be parsed; this is reported when it is read
+        with unpack(path) as plain:
+            names = open_predictions(plain).schema.names
+    except InputError:
+        return  # this is reported when the file is read
+    require_columns(path, names, columns)
 
 
 def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) -> LabelledPairs:

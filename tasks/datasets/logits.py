@@ -19,10 +19,11 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from relmap.io.contents import PARQUET, first_line, report_parse_errors
+from relmap.io.contents import check_content, first_line
+from relmap.io.files import open_predictions, read_columns
 from tasks.datasets.base import LabelledPairs
 from tasks.datasets.own import OwnOptions
-from tasks.datasets.raw import FETCH_AGAIN, ROW_NUMBER, decompress, forbid_rows, require_columns
+from tasks.datasets.raw import FETCH_AGAIN, ROW_NUMBER, forbid_rows, require_columns
 from tasks.sources.hub import INDEX
 
 SPLIT_PREFIXES = {"validation": "val", "test": "test"}  # split -> prefix of its arrays
@@ -94,7 +95,7 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     """
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"{path}: saved logits are .npz or .parquet files; save them in one of these formats")
-    decompress(path)  # raises an error if the file is not data
+    check_content(path, FETCH_AGAIN)
     parts = _read_npz(path) if path.suffix == ".npz" else _read_parquet(path)
     for part in parts:
         _check_shapes(part)
@@ -161,9 +162,11 @@ def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def _read_parquet(path: Path) -> list[SplitArrays]:
-    with report_parse_errors(path, PARQUET, FETCH_AGAIN):
-        frame = pl.read_parquet(decompress(path)).with_row_index(ROW_NUMBER, offset=1)
-    require_columns(path, frame.columns, ("split", "label", "logits"))
+    table = open_predictions(path)
+    names = table.schema.names
+    require_columns(path, names, ("split", "label", "logits"))
+    columns = [name for name in ("split", "label", "logits", "group") if name in names]
+    frame = read_columns(table, columns).with_row_index(ROW_NUMBER, offset=1)
     if "group" not in frame.columns:
         frame = frame.with_columns(group=ROW_NUMBER)
     for column in ("label", "logits", "group"):

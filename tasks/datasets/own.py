@@ -14,12 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from relmap.errors import InputError
 from tasks.datasets.base import SCHEMA, LabelledPairs, concatenate_texts
-from tasks.datasets.raw import ROW_NUMBER, file_format, forbid_rows
+from tasks.datasets.raw import ROW_NUMBER, forbid_rows
 from tasks.sources.hub import DATA_FILES, Repository
 
 logger = logging.getLogger(__name__)
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .gz
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".json")  # each also with .gz
 SIDES = ("query", "candidate")
 COMMIT_PATTERN = r"[0-9a-f]{40}"
 
@@ -143,7 +143,7 @@ class PairTables(SplitFiles, PairColumns):
         if self.splits and self.split is None:
             raise ValueError("`splits` maps the values of a column, but `split` does not name one")
         for path in self.files:
-            if file_format(path) not in FORMATS:
+            if not path.removesuffix(".gz").endswith(FORMATS):
                 raise ValueError(f"{path!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
         return self
 

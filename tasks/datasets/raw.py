@@ -14,8 +14,8 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,11 +24,14 @@ import polars as pl
 import polars.selectors as cs
 
 from relmap.errors import InputError
-from relmap.io.contents import HEAD_BYTES, JSON_LINES, PARQUET, check_content, reject_non_data, report_parse_errors
+from relmap.io.contents import check_content
+from relmap.io.files import CsvPredictions, open_predictions, read_frame, reading_notes
 from tasks.sources.hub import INDEX
 
 if TYPE_CHECKING:
     import datasets
+
+logger = logging.getLogger(__name__)
 
 ROW_NUMBER = "(row)"  # column that counts the rows of a raw file from 1, for messages and pair identifiers
 
@@ -38,7 +41,6 @@ WHITE_SPACE = (
     "\u2028\u2029\u202f\u205f\u3000"
 )
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
 GZIP_MAGIC = b"\x1f\x8b"
 FETCH_AGAIN = "run the download stage again, or fetch the file again"
 FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
@@ -56,14 +58,15 @@ KINDS: Mapping[str, tuple[cs.Selector, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-def decompress(path: Path) -> Path | bytes:
-    """Check the content of a raw file, and decompress it if it is a gzip file.
+@contextmanager
+def unpack(path: Path) -> Iterator[Path]:
+    """Check the content of a raw file, and unpack a gzip file into a temporary folder.
 
     Args:
         path: Raw file.
 
-    Returns:
-        The path itself, or the decompressed bytes of a gzip file.
+    Yields:
+        The path of the plain file. An InputError inside the `with` block that names it is changed to name `path`.
 
     Raises:
         InputError: The file is missing, empty, a Git LFS pointer, a web page, or an incomplete gzip file.
@@ -72,20 +75,28 @@ def decompress(path: Path) -> Path | bytes:
     if not head.startswith(GZIP_MAGIC):
         if path.suffix == ".gz":
             raise InputError(f"{path} is named .gz but begins with {head[:8]!r}, which is not gzip; {FETCH_AGAIN}")
-        return path
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{path} is an incomplete or corrupt gzip file ({error}); {FETCH_AGAIN}") from None
-    reject_non_data(path, content[:HEAD_BYTES], FETCH_AGAIN)
-    return content
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / path.name.removesuffix(".gz")
+        try:
+            with gzip.open(path) as source, plain.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"{path} is an incomplete or corrupt gzip file ({error}); {FETCH_AGAIN}") from None
+        except OSError as error:
+            raise _explain_machine_error(error) from None
+        try:
+            check_content(plain, FETCH_AGAIN)
+            yield plain
+        except InputError as error:
+            raise InputError(str(error).replace(str(plain), str(path))) from None
 
 
 def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """Read columns of a table whose format is given by its file extension.
+    """Read columns of a table as the library does.
 
-    Columns of CSV and TSV files are text; an empty field is null, and blank lines are skipped. A file with an unknown
-    ending is read as JSON lines.
+    An empty field of a CSV or TSV file is null. Rows of empty fields and blank lines are counted, but omitted.
 
     Args:
         path: File.
@@ -94,50 +105,43 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
     Returns:
         ROW_NUMBER and the columns.
     """
-    source = decompress(path)
-    ending = file_format(path.name)
-    if ending == ".parquet":
-        with report_parse_errors(path, PARQUET, FETCH_AGAIN):
-            return select_typed(path, pl.scan_parquet(source).with_row_index(ROW_NUMBER, offset=1), kinds)
-    if ending not in SEPARATORS:
-        with report_parse_errors(path, JSON_LINES, FETCH_AGAIN, source):
-            frame = pl.read_ndjson(source, infer_schema_length=None)
-        return select_typed(path, frame.lazy().with_row_index(ROW_NUMBER, offset=1), kinds)
-    with report_parse_errors(path, "a complete table", FETCH_AGAIN):
-        frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
-    rows = frame.lazy().with_row_index(ROW_NUMBER, offset=1)
-    is_blank = pl.all_horizontal(pl.exclude(ROW_NUMBER).is_null())
-    return select_typed(path, rows.filter(~is_blank), kinds)
+    with unpack(path) as plain:
+        table = open_predictions(plain)
+        for note in reading_notes(table):
+            logger.info(note.replace(str(plain), str(path)))
+        names = table.schema.names
+        require_columns(path, names, kinds)
+        if isinstance(table, CsvPredictions):
+            table = replace(table, text=replace(table.text, has_blank_rows=True))
+            rows = read_frame(table).frame.with_row_index(ROW_NUMBER, offset=1)
+            rows = rows.filter(~pl.all_horizontal(pl.exclude(ROW_NUMBER).is_null()))
+        else:
+            unused = [name for name in names if name not in kinds]
+            rows = read_frame(table, unused).frame.with_row_index(ROW_NUMBER, offset=1)
+    return select_typed(path, rows, kinds)
 
 
-def file_format(path: str) -> str:
-    """Return the ending that determines the format of a file, such as `.jsonl` for `data/x.jsonl.gz`."""
-    return PurePath(path.removesuffix(".gz")).suffix
-
-
-def select_typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
+def select_typed(path: Path, rows: pl.DataFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
     """Select columns and cast them to their kinds.
 
     Args:
         path: File, for messages.
-        rows: Rows with ROW_NUMBER.
+        rows: Rows with ROW_NUMBER and the columns.
         kinds: Column -> required kind, a key of KINDS.
 
     Returns:
         ROW_NUMBER and the columns.
 
     Raises:
-        InputError: A column is missing or of another kind, or there are no rows.
+        InputError: A column is of another kind, or there are no rows.
     """
-    schema = rows.collect_schema()
-    require_columns(path, schema.names(), kinds)
     columns = []
     for column, kind in kinds.items():
         accepted, dtype = KINDS[kind]
-        if column not in cs.expand_selector(schema, accepted):
-            raise InputError(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
+        if column not in cs.expand_selector(rows, accepted):
+            raise InputError(f"{path}, column {column!r} is {rows.schema[column]}, not {kind}; write it as {kind}")
         columns.append(pl.col(column).cast(dtype))
-    frame = rows.select(ROW_NUMBER, *columns).collect()
+    frame = rows.select(ROW_NUMBER, *columns)
     if frame.is_empty():
         raise InputError(f"{path} has no rows; {FETCH_AGAIN}")
     return frame
@@ -212,7 +216,7 @@ class RepositoryRows:
         """
         require_columns(self.path, self.data.column_names, kinds)
         frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW_NUMBER, offset=1)
-        return select_typed(self.path, frame.lazy(), kinds)
+        return select_typed(self.path, frame, kinds)
 
     def labelled_table(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
         """Read columns, with identifiers and checked labels of the rows.
@@ -314,10 +318,9 @@ def open_repository(folder: Path) -> Iterator[RepositoryReader]:
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".md":
-            decompress(path)
-            if path.suffix == ".parquet":
-                with report_parse_errors(path, PARQUET, FETCH_AGAIN):
-                    pl.read_parquet_schema(path)  # the schema is at the end of the file, so an incomplete file has none
+            with unpack(path) as plain:
+                if path.suffix == ".parquet":
+                    open_predictions(plain)  # the schema is at the end of the file, so an incomplete file has none
     library = import_hub_library()
     with tempfile.TemporaryDirectory() as temporary_folder:
         # The library reads a folder of links, without the index of this project, which it would read as data.

@@ -40,6 +40,8 @@ def encode_rows(name: str, rows: list[dict[str, Any]]) -> bytes:
     """Return rows in the format of a file name."""
     if name.endswith(".gz"):
         return gzip.compress(encode_rows(name.removesuffix(".gz"), rows))
+    if name.endswith(".json"):
+        return json.dumps(rows).encode()
     if name.endswith((".jsonl", ".ndjson")):
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     frame = pl.DataFrame(rows)
@@ -79,7 +81,19 @@ def replace_labels(*grades: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["a.csv", "a.tsv", "a.jsonl", "a.ndjson", "a.parquet", "a.csv.gz", "a.tsv.gz", "a.jsonl.gz", "a.parquet.gz"]
+    "name",
+    [
+        "a.csv",
+        "a.tsv",
+        "a.jsonl",
+        "a.ndjson",
+        "a.parquet",
+        "a.csv.gz",
+        "a.tsv.gz",
+        "a.jsonl.gz",
+        "a.parquet.gz",
+        "a.json",
+    ],
 )
 def test_every_format_gives_the_same_pairs(tmp_path, name):
     options = make_table_options(f"somewhere/else/{name}", pair="n", split="part", splits={"dev": "validation"})
@@ -182,7 +196,7 @@ WRONG_FILES = {  # file, its bytes or rows, options, expected message
     "a cut gzip file": ("a.csv.gz", encode_rows("a.csv.gz", ROWS)[:-9], {}, r" .*incomplete .*gzip"),
     "a cut parquet file": ("a.parquet", encode_rows("a.parquet", ROWS)[:-9], {}, r" .*not .*complete parquet"),
     "a cut JSON line": ("a.jsonl", encode_rows("a.jsonl", ROWS)[:-9], {}, r", line 4 .*JSON object"),
-    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" .*not .*complete table"),
+    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" .*not .*complete csv file"),
     "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
 
@@ -261,7 +275,7 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "a lookup table of an unknown format": (
         "files",
         make_table_options("a.csv", queries=LOOKUP | {"path": "q.txt"}),
-        r"'q\.txt' .*none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(.*\.gz\)",
+        r"'q\.txt' .*none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet, \.json \(.*\.gz\)",
     ),
     "an unknown format": ("files", make_table_options("a.xlsx"), r"'a\.xlsx' .*none of"),
     "one base name twice": ("files", make_table_options(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),

@@ -10,19 +10,20 @@ from types import SimpleNamespace
 import datasets
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from relmap.errors import InputError
 from tasks.datasets import raw
 from tasks.datasets.raw import (
     ROW_NUMBER,
     RepositoryRows,
-    decompress,
-    file_format,
     open_repository,
     read_columns,
     require_columns,
     select_typed,
+    unpack,
 )
 
 AGAIN = ".*download stage"  # pattern of the remedy
@@ -34,19 +35,33 @@ def _folder(tmp_path, monkeypatch):
 
 
 def message_of(path: Path, content: bytes) -> str:
-    """Return the error of decompressing a file with some content."""
+    """Return the error of unpacking a file with some content."""
     path.write_bytes(content)
-    with pytest.raises(InputError) as error:
-        decompress(path)
+    with pytest.raises(InputError) as error, unpack(path):
+        pass
     return str(error.value)
 
 
-def test_the_bytes_of_a_gzip_file_are_decompressed_whatever_its_name():
+def test_a_gzip_file_is_unpacked_whatever_its_name():
     for name in ("a.csv", "a.csv.gz"):
         Path(name).write_bytes(gzip.compress(b"x\n1\n"))
-        assert decompress(Path(name)) == b"x\n1\n"
+        with unpack(Path(name)) as plain:
+            assert (plain.name, plain.read_bytes()) == ("a.csv", b"x\n1\n")
+        assert not plain.exists()
     Path("b.csv").write_bytes(b"x\n1\n")
-    assert decompress(Path("b.csv")) == Path("b.csv")
+    with unpack(Path("b.csv")) as plain:
+        assert plain == Path("b.csv")
+
+
+def test_a_full_disk_is_no_error_of_the_packed_file(monkeypatch):
+    def copy(_source: object, _target: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(raw.shutil, "copyfileobj", copy)
+    Path("a.csv.gz").write_bytes(gzip.compress(b"x\n1\n"))
+    with pytest.raises(OSError, match=r"temporary .*TMPDIR") as raised, unpack(Path("a.csv.gz")):
+        pass
+    assert not isinstance(raised.value, InputError)
 
 
 def test_a_file_that_is_no_data_is_reported_with_its_remedy():
@@ -62,14 +77,6 @@ def test_a_file_that_is_no_data_is_reported_with_its_remedy():
     assert re.match(rf"c\.csv\.gz .*incomplete .*gzip .*\(.*\); {AGAIN}", cut)
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("data.d/x", ""), ("x.csv", ".csv"), ("data/x.jsonl.gz", ".jsonl"), ("x.gz", ""), ("x.gz.csv", ".csv")],
-)
-def test_the_format_follows_from_the_ending_without_gz(path, expected):
-    assert file_format(path) == expected
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
 def test_blank_lines_of_a_table_are_skipped_and_counted(name):
     separator = "\t" if name == "a.tsv" else ","
@@ -78,6 +85,86 @@ def test_blank_lines_of_a_table_are_skipped_and_counted(name):
     frame = read_columns(Path(name), {"y": "text", "x": "text or number"})
     assert frame.columns == [ROW_NUMBER, "y", "x"]
     assert frame.rows() == [(1, None, "1"), (3, "b", None), (5, "c", "2")]
+
+
+TEXTS = {  # encoding or layout of a table in a CSV file -> its bytes
+    "semicolons": "x;y\nä;1\n\n;2\n".encode(),
+    "a line of Excel": "sep=;\r\nx;y\r\nä;1\r\n\r\n;2\r\n".encode(),
+    "tabs": "x\ty\nä\t1\n\n\t2\n".encode(),
+    "UTF-16": "x,y\nä,1\n\n,2\n".encode("utf-16"),
+    "a byte order mark": "\ufeffx,y\nä,1\n\n,2\n".encode(),
+    "Windows-1252": "x,y\nä,1\n\n,2\n".encode("cp1252"),
+    "blank lines above the header": "\n\r\nx,y\nä,1\n\n,2\n".encode(),
+    "blank lines in UTF-16": "\n\nx,y\nä,1\n\n,2\n".encode("utf-16"),
+    "carriage returns": "x,y\rä,1\r\r,2\r".encode(),
+}
+
+
+@pytest.mark.parametrize("content", TEXTS.values(), ids=TEXTS)
+def test_a_text_table_is_read_in_every_layout_that_the_library_reads(content):
+    for name, packed in (("a.csv", content), ("a.csv.gz", gzip.compress(content))):
+        Path(name).write_bytes(packed)
+        frame = read_columns(Path(name), {"x": "text", "y": "text or number"})
+        assert frame.rows() == [(1, "ä", "1"), (3, None, "2")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_an_unexpected_layout_is_logged_with_the_name_of_the_file(name, caplog):
+    caplog.set_level("INFO")
+    content = "x;y\nä;1\n".encode("utf-16")
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    read_columns(Path(name), {"x": "text"})
+    separator, encoding = caplog.messages
+    assert re.match(rf"{name} .*semicolons", separator)
+    assert re.match(rf"{name} .*utf-16", encoding)
+
+
+def test_fields_of_a_text_table_are_read_as_they_are():
+    long_text = "x" * 5_000_000
+    Path("a.csv").write_text(f'x,y\n"a, ""b""\n\nc",007\n\n"",1.10\n5" high, 1 \n{long_text},NA\n')
+    rows = [(1, 'a, "b"\n\nc', "007"), (3, "", "1.10"), (4, '5" high', " 1 "), (5, long_text, "NA")]
+    assert read_columns(Path("a.csv"), {"x": "text", "y": "text"}).rows() == rows
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_file_of_one_column_has_no_rows_of_blank_lines(name):
+    text = b'\nx\na\n\n""\nb\n\n'
+    Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert read_columns(Path(name), {"x": "text"}).rows() == [(1, "a"), (3, ""), (4, "b")]
+
+
+def encode_parquet_with_checksums(table: pa.Table) -> bytes:
+    """Return a table in the format parquet, uncompressed, so that bytes of its texts can be changed."""
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer, write_page_checksum=True, compression="none", use_dictionary=False)
+    return buffer.getvalue()
+
+
+PARQUET = encode_parquet_with_checksums(pa.table({"x": ["first text", "text of the middle", "zero"], "y": [1, 2, 3]}))
+REPEATED = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["x", "x", "y"])
+DAMAGED_TABLES = {  # file name, content, facts that the message names
+    "a short row": ("a.csv", b"x,y\na\nb,2\n", r"a\.csv .*Row #2: .*2 .*1: a"),
+    "a long row": ("a.csv", b"x,y\na,1\nb,2,3\n", r"a\.csv .*Row #3: .*2 .*3: b,2,3"),
+    "a short packed row": ("a.csv.gz", gzip.compress(b"x,y\na\n"), r"a\.csv\.gz .*Row #2: .*2 .*1: a"),
+    "a repeated column": ("a.csv", b"x,y,z,z\na,1,2,3\n", r"a\.csv .*one column .*\bz;"),
+    "a repeated column of parquet": ("a.parquet", encode_parquet_with_checksums(REPEATED), r"a\.parquet .*\bx;"),
+    "a NaN": ("a.jsonl", b'{"x": "a", "y": 1}\n{"x": "b", "y": NaN}\n', r"a\.jsonl, line 2 .*NaN"),
+    "a repeated key": ("a.jsonl", b'{"x": "a", "y": 1, "x": "b"}\n', r"a\.jsonl, line 1 .*repeated key"),
+    "a packed line": ("a.jsonl.gz", gzip.compress(b'{"x": "a", "y": 1}\n{"x": '), r"a\.jsonl\.gz, line 2 .*JSON"),
+    "a flipped bit": ("a.parquet", PARQUET.replace(b"of the", b"Of the"), r"a\.parquet .*CRC checksum"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "facts"), DAMAGED_TABLES.values(), ids=DAMAGED_TABLES)
+def test_a_damaged_table_is_rejected_with_its_place(name, content, facts):
+    Path(name).write_bytes(content)
+    with pytest.raises(InputError, match=f"^{facts}"):
+        read_columns(Path(name), {"x": "text", "y": "text or number"})
+
+
+def test_only_the_columns_of_a_typed_table_that_are_needed_must_be_readable():
+    Path("a.parquet").write_bytes(encode_parquet_with_checksums(pa.table({"bytes": [b"\xff"], "y": [1], "x": ["a"]})))
+    assert read_columns(Path("a.parquet"), {"x": "text", "y": "integer"}).rows() == [(1, "a", 1)]
 
 
 def test_values_of_json_lines_keep_their_types_beyond_the_first_lines():
@@ -114,10 +201,10 @@ FRAME = pl.DataFrame({name: values for name, (values, _) in VALUES.items()}).wit
 def test_a_column_must_be_of_its_kind(kind, column):
     path = Path("a.parquet")
     if column in ACCEPTED[kind]:
-        assert select_typed(path, FRAME.lazy(), {column: kind}).columns == [ROW_NUMBER, column]
+        assert select_typed(path, FRAME, {column: kind}).columns == [ROW_NUMBER, column]
         return
     with pytest.raises(InputError) as error:
-        select_typed(path, FRAME.lazy(), {column: kind})
+        select_typed(path, FRAME, {column: kind})
     type_name = VALUES[column][1]
     found_and_expected = f"is {re.escape(type_name)}, not {kind}; .* {kind}"
     assert re.fullmatch(rf"a\.parquet, column '{column}' {found_and_expected}", str(error.value))
@@ -130,17 +217,17 @@ def test_columns_are_cast_to_the_type_of_their_kind():
         "truth": "text or number",
         "matrix": "list of lists of numbers",
     }
-    frame = select_typed(Path("a"), FRAME.lazy(), kinds)
+    frame = select_typed(Path("a"), FRAME, kinds)
     types = {"nulls": pl.String, "integers": pl.String, "truth": pl.String, "matrix": pl.List(pl.List(pl.Float32))}
     assert dict(frame.drop(ROW_NUMBER).schema) == types
     small = FRAME.with_columns(pl.col("integers").cast(pl.Int8), pl.col("numbers").cast(pl.List(pl.UInt8)))
-    cast = select_typed(Path("a"), small.lazy(), {"integers": "integer", "numbers": "list of integers"})
+    cast = select_typed(Path("a"), small, {"integers": "integer", "numbers": "list of integers"})
     assert dict(cast.drop(ROW_NUMBER).schema) == {"integers": pl.Int64, "numbers": pl.List(pl.Int64)}
 
 
 def test_a_table_without_rows_is_reported():
     with pytest.raises(InputError) as error:
-        select_typed(Path("a"), FRAME.clear().lazy(), {"text": "text"})
+        select_typed(Path("a"), FRAME.clear(), {"text": "text"})
     assert re.match(f"a .*no rows; {AGAIN}", str(error.value))
 
 
