@@ -321,6 +321,11 @@ def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predicti
     predictions = FORMATS[suffix](path)
     with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a column name may not be UTF-8
         names = predictions.schema.names
+    n_unnamed = names.count("")
+    if n_unnamed > 1:
+        raise InputError(
+            f"{path} has {n_unnamed} columns without a name; name them, or remove the separators at the ends of lines"
+        )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError(

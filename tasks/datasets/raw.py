@@ -104,6 +104,9 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
 
     Returns:
         ROW_NUMBER and the columns.
+
+    Raises:
+        InputError: The table cannot be read, lacks a column, or has a column ROW_NUMBER.
     """
     with unpack(path) as plain:
         table = open_predictions(plain)
@@ -111,6 +114,8 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
             logger.info(note.replace(str(plain), str(path)))
         names = table.schema.names
         require_columns(path, names, kinds)
+        if ROW_NUMBER in names:
+            raise InputError(f"{path} has a column {ROW_NUMBER!r}, as row numbers are named here; rename it")
         if isinstance(table, CsvPredictions):
             table = replace(table, text=replace(table.text, has_blank_rows=True))
             rows = read_frame(table).frame.with_row_index(ROW_NUMBER, offset=1)

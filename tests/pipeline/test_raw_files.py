@@ -148,6 +148,8 @@ DAMAGED_TABLES = {  # file name, content, facts that the message names
     "a short packed row": ("a.csv.gz", gzip.compress(b"x,y\na\n"), r"a\.csv\.gz .*Row #2: .*2 .*1: a"),
     "a repeated column": ("a.csv", b"x,y,z,z\na,1,2,3\n", r"a\.csv .*one column .*\bz;"),
     "a repeated column of parquet": ("a.parquet", encode_parquet_with_checksums(REPEATED), r"a\.parquet .*\bx;"),
+    "columns without a name": ("a.csv", b"x,y,,\na,1,,\n", r"a\.csv has 2 columns without"),
+    "a column of row numbers": ("a.csv", b"x,y,(row)\na,1,7\n", r"a\.csv .*\(row\)"),
     "a NaN": ("a.jsonl", b'{"x": "a", "y": 1}\n{"x": "b", "y": NaN}\n', r"a\.jsonl, line 2 .*NaN"),
     "a repeated key": ("a.jsonl", b'{"x": "a", "y": 1, "x": "b"}\n', r"a\.jsonl, line 1 .*repeated key"),
     "a packed line": ("a.jsonl.gz", gzip.compress(b'{"x": "a", "y": 1}\n{"x": '), r"a\.jsonl\.gz, line 2 .*JSON"),
