@@ -305,14 +305,14 @@ def _homogeneity_p_value(seen: SeenColumn, new: ColumnCounts, groups_fit: int | 
     table = _effective_counts(seen, new)
     if table.shape[1] < 2:
         return np.nan
-    groups_new = new.n_groups
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = float(((table - expected) ** 2 / expected).sum())
     dof = table.shape[1] - 1
+    known_groups = [number for number in (groups_fit, new.n_groups) if number is not None]
     # functions of scipy.special: `apply` calls this, and importing scipy.stats takes longer than the rest of it
-    if groups_fit is None and groups_new is None:
+    if not known_groups:
         return float(scipy.special.chdtrc(dof, statistic))
-    n_groups = (groups_fit or groups_new or 0) + (groups_new or groups_fit or 0)
+    n_groups = 2 * sum(known_groups) / len(known_groups)  # rows with unknown groups are assumed to have as many
     return float(scipy.special.fdtrc(dof, max(n_groups - 2, 1), statistic / dof))
 
 
