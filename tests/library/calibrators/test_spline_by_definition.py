@@ -94,6 +94,11 @@ def test_published_spline_floors_the_rest_of_saturated_rows():
     np.testing.assert_allclose(own_form[:, 0], 0.7, rtol=1e-12)  # maps give the mapped confidence
 
 
+def test_published_spline_is_at_least_its_floor_from_0_and_1():
+    steep = PublishedSpline(Spline(np.array([0.0, 1.0]), np.array([[-30.0, 60.0, 0.0, 0.0]])))
+    np.testing.assert_array_equal(steep.calibrate_confidence(np.array([0.0, 0.5, 1.0])), [1e-8, 0.5, 1 - 1e-8])
+
+
 def test_published_spline_equals_the_spline_where_confidences_are_not_saturated():
     logits, labels = simulate_logits_and_labels(200, 3)
     published = fit_published_spline(logits, labels, seed=1)

@@ -85,6 +85,28 @@ def test_a_detectable_change_of_the_accuracy_is_found_with_the_stated_power():
     assert n_found / 400 == pytest.approx(POWER, abs=0.07)
 
 
+def test_a_detectable_change_shares_the_level_among_the_tested_cells_only():
+    cells = [
+        Cell(label=label, half="upper", rows=400, mean_reliability=0.8, mean_residual=0.0, variance=0.16)
+        for label in (0, 1)
+    ]
+    document = make_map_with_held_out(halves=(0.5,) * 3, cells=cells)
+
+    def detectable_changes(n_rows: list[int], level: float) -> list[float | None]:
+        decision = np.repeat(np.arange(3), n_rows)
+        drifted = detect_drift(
+            document, np.full(sum(n_rows), 0.8), decision, np.arange(len(decision)) % 5 > 0, None, level=level
+        )
+        return [cell.detectable_change for cell in drifted.cells]
+
+    (alone,) = detectable_changes([100, 0, 0], 0.01)
+    (stricter,) = detectable_changes([100, 0, 0], 0.005)
+    assert alone < stricter
+    assert detectable_changes([100, 100, 0], 0.01)[0] == stricter
+    assert detectable_changes([100, 5, 0], 0.01) == [alone, None]  # too few rows
+    assert detectable_changes([100, 0, 100], 0.01) == [alone, None]  # no fit rows
+
+
 def test_an_expected_accuracy_is_a_share():
     cell = Cell(label=1, half="upper", rows=400, mean_reliability=0.9, mean_residual=0.02, variance=0.1)
     document = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))

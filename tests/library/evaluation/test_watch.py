@@ -11,19 +11,22 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import chi2_contingency
+from scipy.stats import f as fisher
 
 from relmap import InputError, ReliabilityMap
 from relmap.evaluation.watch import (
     LEVEL,
     MIN_ROWS,
     POWER,
+    ColumnChange,
     ColumnCounts,
     _join_rare,
+    compare_counts,
     find_detectable_change,
     watch_file,
 )
 from relmap.io.frames import FramePredictions
-from relmap.maps.document import MapDocument, SeenColumn
+from relmap.maps.document import MapDocument, Seen, SeenColumn
 from relmap.maps.seen import (
     MAX_COUNTED_LABELS,
     MIN_LABEL_ROWS,
@@ -171,6 +174,30 @@ def test_the_p_value_of_two_decisions_is_that_of_scipy(model):
     new = np.bincount(model.predict(rows).astype(int), minlength=3)
     expected = chi2_contingency(np.vstack([fit, new]), correction=False).pvalue
     assert expected <= change.p_value <= 7 * expected + 1e-12  # Holm's adjustment of seven tests
+
+
+def compare_decisions(seen: SeenColumn, new: ColumnCounts, groups: int | None = None) -> ColumnChange:
+    (change,) = compare_counts(Seen(groups=groups, automatic=0.5, columns=(seen,)), {("decision", None): new})
+    return change
+
+
+@pytest.mark.parametrize(
+    ("groups_fit", "groups_new", "degrees_of_freedom"),
+    [(20, 30, 48), (20, None, 38), (None, 30, 58), (1, 1, 1)],  # unknown groups are as many as the known ones
+)
+def test_the_p_value_of_grouped_rows_is_that_of_an_f_distribution(groups_fit, groups_new, degrees_of_freedom):
+    seen = SeenColumn(column="decision", edges=(), counts=(120.0, 60.0, 60.0), effect=2.0)
+    change = compare_decisions(seen, ColumnCounts(np.array([60.0, 60.0, 90.0]), 3.0, groups_new), groups_fit)
+    statistic = chi2_contingency([[60, 30, 30], [20, 20, 30]], correction=False).statistic
+    assert change.p_value == pytest.approx(fisher.sf(statistic / 2, 2, degrees_of_freedom))
+
+
+@pytest.mark.parametrize(("counts", "shares"), [([0, 1], (0, 1)), ([1, 3], (0.25, 0.75)), ([0, 0], (0, 0))])
+def test_few_new_rows_have_shares_and_no_test(counts, shares):
+    seen = SeenColumn(column="decision", edges=(), counts=(50.0, 50.0), effect=1.0)
+    change = compare_decisions(seen, ColumnCounts(np.array(counts)))
+    assert change.shares_new == shares
+    assert change.p_value == 1
 
 
 def test_repeated_rows_of_a_group_are_no_evidence(model):

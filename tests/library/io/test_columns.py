@@ -20,6 +20,7 @@ from relmap.io.columns import (
     advise_unjudged,
     are_whole_numbers,
     count_labels,
+    find_grade_names,
     find_label_names,
     has_numeric_name,
     is_missing,
@@ -62,6 +63,12 @@ def test_the_first_invalid_row_is_reported_and_several_are_counted():
     assert re.fullmatch(r"p\.parquet, row 1200 .*: value 1200 \(1,300 of .*\b2,500 rows .*invalid\)", many)
     ROWS.reject(np.array([], dtype=bool), str)
     ROWS.reject(np.array([False]), str)
+
+
+def test_a_repeated_header_has_the_names_of_all_columns():
+    columns = {"decision": ["no", " decision", "decision"], "label": ["yes", None, "label "]}
+    ROWS.reject_repeated_header(pl.DataFrame(columns)[:2])
+    assert re.match(r"p\.parquet, row 2 ", message_of(ROWS.reject_repeated_header, pl.DataFrame(columns)))
 
 
 def test_rows_are_located_by_their_number_in_the_file(tmp_path):
@@ -214,6 +221,26 @@ def test_names_of_labels_are_found_once_in_a_known_order():
     assert find_label_names(frame, [None, "d"]) == []
 
 
+@pytest.mark.parametrize(
+    ("grades", "expected"),
+    [
+        ([2, 0, 1, 0], "0 1 2"),
+        ([0, 1, 2, 99], "0 1 2"),
+        ([-2, -1, 0, 1], "0 1"),
+        ([10, 9, 8], "8 9 10"),
+        ([1, 2, 9], "1 2"),
+        (["3", None, "10", "NA", "2"], "2 3 10"),
+    ],
+)
+def test_grades_are_whole_numbers_in_their_order_without_codes_for_a_missing_label(grades, expected):
+    assert find_grade_names(pl.Series("grade", grades), ROWS) == tuple(expected.split())
+
+
+def test_grades_that_are_words_need_an_order():
+    message = message_of(find_grade_names, pl.Series("grade", ["low", "high"]), ROWS)
+    assert re.search(r"p\.parquet: grade .*high, low; .*--labels ", message)
+
+
 def test_whole_numbers_have_at_most_nine_digits():
     assert are_whole_numbers(["-1", "0", "123456789"])
     assert not are_whole_numbers(["0", "1234567890"])
@@ -242,6 +269,19 @@ def test_whole_numbers_have_at_most_nine_digits():
 def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_labels, by_position, expected):
     advice = advise_names(pl.DataFrame({"label": labels}), None, "label", n_labels, by_position)
     assert re.fullmatch(expected, advice)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        (["Yes", "no"], ["no,Yes"]),
+        (["LABEL_1", "LABEL_0"], ["LABEL_0,LABEL_1"]),
+        (["relevant", "other"], ["other,relevant", "relevant,other"]),  # the order is not known
+    ],
+)
+def test_words_for_labels_0_and_1_are_suggested_in_their_order_if_it_is_known(words, suggested):
+    frame = pl.DataFrame({"decision": words, "label": [0, 1]})
+    assert re.findall(r"--labels ([^ ;]+)", advise_names(frame, "decision", "label", 2)) == suggested
 
 
 def test_names_are_advised_up_to_the_maximum_number_of_suggested_labels():

@@ -269,6 +269,14 @@ def test_large_files_that_are_read_at_once_are_rejected(suffix, tmp_path, monkey
     assert "MiB" not in message_of(read_whole, path)
 
 
+@pytest.mark.parametrize("suffix", [".json", ".xlsx"])
+def test_files_that_are_read_at_once_have_at_most_128_mib(suffix, tmp_path):
+    path = tmp_path / f"p{suffix}"
+    with path.open("wb") as file:
+        file.truncate(128 * 2**20 + 1)
+    assert re.search(r"p\.\w+ .*\b128 MiB; ", message_of(read_whole, path))
+
+
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [("a.csv", ".csv"), ("a.b.csv.gz", ".csv.gz"), ("a.gz", ".gz"), ("a.b.parquet", ".parquet"), ("a", "")],

@@ -136,6 +136,21 @@ def test_a_confidence_that_separates_the_decisions_is_a_probability_of_one_label
     assert "--probability confidence" in message_of(read_rows, frame, layout, ROWS, n_labels=2)
 
 
+def test_twenty_rows_of_a_word_that_only_decisions_or_labels_take_show_different_words():
+    for n_rows in (19, 20):
+        decision = np.zeros(60, dtype=int)
+        label = np.zeros(60, dtype=int)
+        decision[:n_rows] = 1
+        label[-n_rows:] = 2
+        frame = pl.DataFrame({"decision": decision, "label": label})
+        layout = layout_of(frame)
+        if n_rows < 20:
+            assert len(read_rows(frame, layout, ROWS, n_labels=3)) == 60
+        else:
+            message = message_of(read_rows, frame, layout, ROWS, n_labels=3)
+            assert re.match(r"p\.parquet: only 20 of 60 .*decision has 0, 1,.* label has 0, 2", message)
+
+
 @pytest.mark.parametrize(("borders", "scale"), [((-1.0, 0.5, 4.0), 1.25), ((2.0, 2.0), 1.0)])
 def test_probabilities_of_ascending_labels_are_differences_of_a_cumulative_logit_model(borders, scale):
     distance = np.linspace(-3, 5, 9)[:, None] - borders
