@@ -370,13 +370,13 @@ def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None
 
 
 def test_a_confidence_below_chance_needs_an_option():
-    frame = pl.DataFrame({"decision": [1, 0, 0, 0], "confidence": [0.9, 0.494, 0.496, 0.2], "label": [0, 1, 0, 1]})
+    frame = pl.DataFrame({"decision": [1, 0, 0, 0], "confidence": [0.9, 0.494, 0.495, 0.2], "label": [0, 1, 0, 1]})
     message = message_of(doubts_of, frame, 2)
     assert re.search(r"\b2 of 4 rows .*\bconfidence .*below 1/2\b", message)
     assert "--probability confidence --positive 1. " in message
     assert "give --confidence confidence" in message
     assert "--probability confidence --positive yes" in message_of(doubts_of, frame, 2, ["no", "yes"])
-    assert doubts_of(frame.filter(pl.col("confidence") > 0.495), 2) == []
+    assert doubts_of(frame.filter(pl.col("confidence") >= 0.495), 2) == []  # 0.5 with two decimals
     (doubt,) = doubts_of(frame, 2, confidence="confidence")
     assert re.search(r"\b2 of 4 rows .*\bconfidence .*below 1/2\b", doubt)
     three = frame.with_columns(confidence=pl.Series([0.9, 0.5, 0.5, 0.2]))

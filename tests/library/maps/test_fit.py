@@ -12,7 +12,7 @@ from relmap.errors import InputError
 from relmap.io.signals import NumberSignal, Signal
 from relmap.maps.cross_fit import CrossFit, cross_fit
 from relmap.maps.document import Source
-from relmap.maps.fit import MapFit, fit_labelled_rows
+from relmap.maps.fit import MAX_CLASSWISE_LABELS, MapFit, check_calibrator, fit_labelled_rows
 from relmap.maps.fit_rows import hash_training_rows
 from relmap.maps.folds import paper_fit_rows, split_folds
 from relmap.maps.held_out import (
@@ -165,6 +165,17 @@ def test_map_of_the_paper_protocol_has_no_folds_and_one_list_of_hashes():
 def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):
     with pytest.raises(InputError, match=message):
         fit(variant, rows=ROWS.take(slice(n_rows)))
+
+
+@pytest.mark.parametrize(("calibrator", "is_slow"), [("vector", True), ("matrix", True), ("sms", False), ("ts", False)])
+def test_only_vector_and_matrix_scaling_have_a_largest_number_of_labels(calibrator, is_slow):
+    check_calibrator(calibrator, ROWS, MAX_CLASSWISE_LABELS)
+    n_labels = MAX_CLASSWISE_LABELS + 1
+    if not is_slow:
+        check_calibrator(calibrator, ROWS, n_labels)
+        return
+    with pytest.raises(InputError, match=rf"calibrator {calibrator} .*\b{n_labels} labels"):
+        check_calibrator(calibrator, ROWS, n_labels)
 
 
 def test_fit_that_a_map_cannot_store_is_rejected():

@@ -54,6 +54,17 @@ def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     assert measured == pytest.approx(np.average(by_group["residual"], weights=by_group["rows"]), abs=1e-12)
 
 
+def test_each_cell_has_the_residuals_of_its_own_rows_by_hand():
+    confidence = np.array([0.5, 0.4, 0.7, 0.6])  # two groups of two rows: 0.4 and 0.5, 0.6 and 0.7
+    decision = np.array([1, 0, 1, 0])
+    correct = np.array([False, True, False, True])
+    cells = LabelCells.from_decisions(confidence, decision, correct, spread_params(groups=2, minimum_cell=1))
+
+    assert cells.rows.tolist() == [[1, 1], [1, 1]]
+    assert cells.sums == pytest.approx(np.array([[0.6, -0.5], [0.4, -0.7]]))
+    assert cells.spread() == pytest.approx((1.1 + 1.1) / 2)
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 12))
 def test_groups_have_equal_sizes_and_never_split_ties(levels, groups):
