@@ -323,9 +323,7 @@ def fit_platt_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
 
 
 def _fit_shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
-    """Find the shift of one label's rows by the method of Brent (1973)."""
-    if not len(correct):
-        return 0.0
+    """Find the shift of one label's rows by the method of Brent (1973); of equally good shifts, 0 if it is one."""
 
     def derivative(shift: float) -> float:
         """Compute the derivative of the penalized log loss, which rises with the shift.
@@ -340,6 +338,9 @@ def _fit_shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float
         deficit_of_correct = scipy.special.expit(-logits[correct] - shift)  # 1 - reliability
         return float(excess_of_wrong.sum() - deficit_of_correct.sum()) + penalty * shift
 
+    # also without rows, and if all of them are certain and rightly so, which determines no shift
+    if derivative(0.0) == 0:
+        return 0.0
     if derivative(-MAX_SHIFT) >= 0:
         return -MAX_SHIFT
     if derivative(MAX_SHIFT) <= 0:

@@ -62,6 +62,15 @@ def test_reliabilities_of_a_label_sum_to_its_correct_rows(n_rows, spread, seed):
         assert intercepts.violations() == []
 
 
+def test_a_label_is_not_shifted_by_rows_that_are_certain_and_rightly_so():
+    """Their loss is 0 with every shift, so that they say as little as no rows; label 2 has none."""
+    confidence_logit = np.array([[np.inf, np.inf, -np.inf, np.inf, 0.0, 0.0, 0.0]])
+    decision = np.array([0, 0, 0, 1, 1, 1, 1])
+    correct = np.array([True, True, False, True, True, True, False])
+    (intercepts,) = fit_intercepts(make_batch((confidence_logit, decision, correct), N_LABELS))
+    np.testing.assert_allclose(intercepts.alpha, [0, np.log(2), 0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_penalty_minimizes_the_log_loss_of_selection_rows(seed):
     fit_rows = simulate_line_rows(1, 120, seed=10 * seed, shift=0.3)
