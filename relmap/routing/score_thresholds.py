@@ -57,7 +57,6 @@ N_CANDIDATES = 100
 MIN_UNITS = 8  # independent rows or groups
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6  # of a threshold
-MAX_LISTED_LABELS = 6
 MIN_SHARE_OF_PAIRS = 0.6  # of rows of two grades, where the lower grade has the higher score, that are noted
 MIN_Z_VALUE = 5.0  # large, since rows of a group depend on each other
 Metric = Literal["precision", "recall", "npv"]
@@ -1053,7 +1052,7 @@ def _are_unjudged(column: pl.Series, positive: str) -> pl.Series:
     unjudged = [name for name in others if looks_unjudged(name)]
     if len(others) < 2 and all(UNJUDGED_NUMBER.fullmatch(name) for name in others):
         unjudged = []  # such as the labels -1 and 1
-    return names.is_in(unjudged).fill_null(False)
+    return names.is_in(unjudged)
 
 
 def _read_two_labels(column: pl.Series, positive: str, rows: FileRows) -> np.ndarray:
@@ -1069,11 +1068,10 @@ def _read_two_labels(column: pl.Series, positive: str, rows: FileRows) -> np.nda
     names = _label_names(column)
     is_positive = names == _positive_name(positive)
     counts = names.value_counts(sort=True).rows()
-    shown = [f"{name} ({count:,})" for name, count in counts[:MAX_LISTED_LABELS]]
+    shown = join_names([f"{name} ({count:,})" for name, count in counts])
     if not is_positive.any():
         raise InputError(
-            f"{rows.file}: no row has the label {positive!r} of {option('positive')}; {column.name} has "
-            f"{join_names(shown)}"
+            f"{rows.file}: no row has the label {positive!r} of {option('positive')}; {column.name} has {shown}"
         )
     unjudged = _are_unjudged(column, positive)
     judged = [name for name, _ in counts if name != _positive_name(positive) and not looks_unjudged(name)]
@@ -1087,7 +1085,7 @@ def _read_two_labels(column: pl.Series, positive: str, rows: FileRows) -> np.nda
             remedy = f"{advise_unjudged(texts[row])}; {omit} omits such rows"
         return (
             f"{column.name} is {show_text(texts[row])}, but a threshold needs exactly two labels; {column.name} has "
-            f"{', '.join(shown)}{remedy}"
+            f"{shown}{remedy}"
         )
 
     is_other = unjudged if len(judged) < 2 else ~is_positive & (names != negative)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from scipy.special import expit
 from relmap.errors import InputError
 from relmap.io.column_layout import Reading
 from relmap.io.files import open_predictions
+from relmap.io.frames import FramePredictions
 from relmap.routing import score_thresholds
 from relmap.routing.score_thresholds import (
     GradeThresholds,
@@ -206,10 +208,10 @@ def test_codes_for_missing_grades_are_no_grades(drops, tmp_path):
     ("reading", "labels", "expected"),
     [
         ({}, ["0", "1", "2"], None),
-        ({}, ["2", "1", "0"], "Rows of 2 .*higher .*of 1 "),
-        ({}, ["0", "2", "1"], "Rows of 2 .*higher .*of 1 "),
+        ({}, ["2", "1", "0"], "Rows of 2 .*higher .*of 1 .*Check .*--labels"),
+        ({}, ["0", "2", "1"], "Rows of 2 .*higher .*of 1 .*Check .*--labels"),
         ({"positive": "1"}, None, None),
-        ({"positive": "0"}, None, "Rows .*not positive .*higher "),
+        ({"positive": "0"}, None, "Rows .*not positive .*higher .*Check --positive"),
     ],
 )
 def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels, expected, tmp_path):
@@ -225,6 +227,28 @@ def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels,
     unrelated.write_csv(path)
     notes = read_score(open_predictions(path, Reading(score="score", **reading)), labels=labels).notes
     assert not any("higher scores" in note for note in notes)
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+@pytest.mark.parametrize("labels", [None, ["0", "1", "2"]])
+def test_names_of_a_run_are_doubted_only_if_they_are_given(labels, is_run):
+    grade = np.arange(300) % 3
+    score = np.random.default_rng(0).normal(size=300) - grade
+    predictions = FramePredictions.from_frame(pl.DataFrame({"score": score, "label": grade}))
+    file = replace(predictions, reading=Reading(score="score"), is_run=is_run)
+    (note,) = read_score(file, labels=labels).notes
+    assert "change the sign" in note
+    assert ("--labels" in note) == (labels is not None or not is_run)
+
+
+@pytest.mark.parametrize("positive", ["3", "other"])
+def test_the_most_frequent_labels_are_listed_where_two_are_needed(positive, tmp_path):
+    path = tmp_path / "p.csv"
+    label = np.repeat(np.arange(2, 14), np.arange(2, 14))
+    pl.DataFrame({"score": np.arange(90.0), "label": label}).write_csv(path)
+    listed = ", ".join(f"{k} ({k})" for k in range(13, 3, -1))
+    with pytest.raises(InputError, match=f"label has {re.escape(listed)} and 2 more"):
+        read_score(open_predictions(path, Reading(score="score", positive=positive)))
 
 
 def test_codes_of_missing_labels_are_named_as_such_where_grades_are_asked_for(tmp_path):
