@@ -403,7 +403,7 @@ def test_description_and_json_of_score_thresholds():
         r"^More rows\.$",
         r"^Or fewer\.$",
         r"^Threshold -1\.25 .*negative predictive value .*98\.5%: 250 of 2,000 rows \(12\.5%\) .*below.*: 100\.0%\.$",
-        r"95% confidence .*90% .*at or above 2\.5 .*positive; .*98\.5% .*below -1\.25 .*negative, .*new groups",
+        r"95% confidence all .*90% .*at or above 2\.5 .*positive; .*98\.5% .*below -1\.25 .*negative, .*new groups",
         rate_of_groups,
         r"-1\.25 .*below 2\.5: 250 of 2,000 rows \(12\.5%\).*lower .*negative .*higher .*positive",
     ]

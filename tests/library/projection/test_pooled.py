@@ -15,7 +15,7 @@ from relmap.decisions import CalibratedDecisions
 from relmap.metrics.reliability import log_loss_of_logits
 from relmap.projection import pooled as pooling
 from relmap.projection.labelwise import MAX_LOGIT, Lines
-from relmap.projection.mrp import Curves
+from relmap.projection.mrp import Curves, fit_optimum
 from relmap.projection.pooled import (
     CURVE_WEIGHT_ROWS,
     DEVIATION_LEVELS,
@@ -203,6 +203,15 @@ def test_a_pooled_model_with_signals_adds_them_to_its_curves():
     assert mean == pytest.approx(correct.mean(), abs=0.02)
     (without,) = fit_mrp_pooled(batch)
     assert isinstance(without, ShrunkCurves)
+
+
+def test_the_curves_that_are_averaged_with_lines_are_those_of_the_optimum():
+    z, decision, correct = simulate_rows(300)
+    batch = fits.make_batch((z[None], decision, correct), 4, ProjectionParams())
+    (shrunk,) = fit_mrp_pooled(batch)
+    (optimum,) = fit_optimum(batch)
+    assert np.ptp(optimum.values) > 1
+    np.testing.assert_array_equal(shrunk.curves.values, optimum.values)
 
 
 def test_a_curve_counts_where_its_rows_fit_it_better_than_its_knots_explain():

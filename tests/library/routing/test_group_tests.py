@@ -13,6 +13,7 @@ from relmap.routing.group_tests import (
     GroupRates,
     RowGroups,
     betting_p_value,
+    max_rate_to_reject,
     min_groups_to_reject,
 )
 
@@ -150,6 +151,12 @@ def test_the_lower_bound_is_the_largest_rejected_rate(seed, level):
     is_rejected = np.array([rates.p_value(target) <= level for target in targets])
     assert (is_rejected == (targets <= bound + BOUND_TOLERANCE)).all()
     assert rates.p_value(bound) <= level < rates.p_value(bound + 2 * BOUND_TOLERANCE)
+
+
+@pytest.mark.parametrize(("n_groups", "level"), [(4, 0.3), (30, 0.05), (200, 0.01)])
+def test_the_bound_of_groups_without_errors_is_the_largest_rate_that_they_can_exceed(n_groups, level):
+    rows_of_group = np.full(n_groups, 3)
+    assert GroupRates(rows_of_group, rows_of_group).lower_bound(level) == max_rate_to_reject(n_groups, level) > 0
 
 
 def test_a_rate_without_groups_or_with_one_has_no_bound():

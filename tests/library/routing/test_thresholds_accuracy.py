@@ -161,6 +161,15 @@ def test_a_candidate_with_too_few_rows_is_not_the_best_one():
     assert found.overall.reason.endswith("less than 97%")
 
 
+def test_rows_below_all_quantiles_of_the_map_count_as_rows_of_the_sample():
+    # 99 rows are needed for an accuracy of 97%, and 40 of the 100 are below the lowest quantile of the map, of 0.5
+    reliability = np.repeat([0.9, 0.1], [60, 40])
+    correct = np.arange(100) < 80
+    decision = np.zeros(100, dtype=np.int64)
+    found = find_accuracy_thresholds(make_map(np.linspace(0.5, 1, 101)), reliability, decision, correct, target=0.97)
+    assert numbers_in(found.overall.reason) == ["0.0", "80.0%", "100", "97%"]
+
+
 def test_thresholds_of_the_grid_lie_just_below_the_quantiles_and_end_with_0():
     quantiles = np.repeat([0.25, 0.5, 0.75], [21, 60, 20])
     grid = threshold_grid(make_map(quantiles), 0.9)
