@@ -63,8 +63,8 @@ class MapOfDistances(ReliabilityMap):
         return plain
 
 
-WITH_CLASSIFIER = ReliabilityMap(classifier=LogisticRegression(), variant="label_intercept")
-MAP_OF_DISTANCES = MapOfDistances(arrays="logits", variant="label_intercept", accept_label_order=True)
+WITH_CLASSIFIER = ReliabilityMap(classifier=LogisticRegression())
+MAP_OF_DISTANCES = MapOfDistances(arrays="logits", accept_label_order=True)
 ESTIMATORS = {"classifier": WITH_CLASSIFIER, "arrays": MAP_OF_DISTANCES}
 
 

@@ -110,10 +110,10 @@ INPUTS = (LOGIT_ARRAY, LABELS)
 ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "classifier": (INPUTS, {}, None, LogisticRegression()),
     "calibrator": (INPUTS, {}, None, "uncal"),
-    "variant": (INPUTS, {}, "label_intercept", "shared_1d"),
+    "variant": (INPUTS, {}, None, "shared_1d"),
     "seed": (INPUTS, {}, 1, 2),
     "labels": (INPUTS, {}, None, (2, 1, 0)),
-    "signals": ((COLUMN_FRAME,), {"variant": None}, (), ("length",)),
+    "signals": ((COLUMN_FRAME,), {}, (), ("length",)),
     "hold_out": (INPUTS, {}, 0.0, 0.2),
     "protocol": (INPUTS, {}, "own", "paper"),
     "arrays": ((PROBABILITIES, LABELS), {}, "auto", "logits"),
@@ -137,7 +137,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
 
 def describe_fit(inputs: tuple, **settings: object) -> str:
     """Describe the observable results of a fit."""
-    model = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
+    model = ReliabilityMap(**{"accept_label_order": True} | settings).fit(*inputs)
     return f"{model.document_.model_dump_json()} {model.summary_} {model.classes_} {model.predict(inputs[0])[:9]}"
 
 
@@ -174,7 +174,7 @@ Calls = tuple[Mapping[str, object], Mapping[str, object]]
 
 @pytest.fixture(scope="module")
 def fitted_map() -> ReliabilityMap:
-    return ReliabilityMap(variant="label_intercept").fit(LOGIT_ARRAY, LABELS, GROUPS)
+    return ReliabilityMap().fit(LOGIT_ARRAY, LABELS, GROUPS)
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_every_parameter_of_every_method_changes_its_result(
             return describe_state(ReliabilityMap.load(**arguments))
         model = fitted_map
         if method in ("fit", "set_params"):
-            model = ReliabilityMap(variant="label_intercept")
+            model = ReliabilityMap()
         if method in ("predict_proba", "get_params"):
             model = map_with_classifier
         result = getattr(model, method)(**arguments)
@@ -348,7 +348,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "group": ("judge", {}, {"group": "site"}),
         "labels": ("wide", {}, {"labels": "2,1,0", "accept_label_order": True}),
         "protocol": ("judge", {}, {"protocol": "paper"}),
-        "signals": ("wide", {"variant": None}, {"signals": "length"}),
+        "signals": ("wide", {}, {"signals": "length"}),
         "hold_out": ("judge", {}, {"hold_out": 0.2}),
         "accept_label_order": ("wide", {"labels": "2,1,0"}, {"accept_label_order": True}),
     },
@@ -449,9 +449,7 @@ def command_folder(tmp_path_factory) -> Path:
         frame.drop("label").write_parquet(folder / f"unlabelled_{name}.parquet")
     for name, settings in (("wide", {}), ("judge", {"id": "pair"}), ("two", {"probability": "p"})):
         rows = ROWS[name] if name == "judge" else ROWS[name].sample(N_ROWS, shuffle=True, seed=1)[:70]
-        ReliabilityMap(variant="label_intercept", accept_label_order=True, **settings).fit(rows).save(
-            folder / f"{name}.json"
-        )
+        ReliabilityMap(accept_label_order=True, **settings).fit(rows).save(folder / f"{name}.json")
     for name in ("gaps", "part"):
         (folder / f"{name}.json").write_text((folder / "judge.json").read_text())
     write_runs(folder)
@@ -466,7 +464,7 @@ def command_folder(tmp_path_factory) -> Path:
 
 def valid_options(command: str, kind: str) -> Options:
     """Return valid options of a command."""
-    fit_options: Options = {"predictions": f"{kind}.parquet", "variant": "label_intercept"}
+    fit_options: Options = {"predictions": f"{kind}.parquet"}
     apply_options: Options = {"map_file": f"{kind}.json", "predictions": f"unlabelled_{kind}.parquet", "out": "out.csv"}
     evaluation_options: Options = {"map_file": f"{kind}.json", "predictions": f"{kind}.parquet", "out": "out.json"}
     return {
