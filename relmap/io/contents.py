@@ -18,6 +18,7 @@ from relmap.io.atomic import check_file
 
 PARQUET = "a complete parquet file"
 JSON_LINES = "one JSON object per line"
+WRITE_AGAIN = "write the file again"  # remedy for a damaged file
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BOOLEAN_VALUE = re.compile(rb":\s*(true|false)\b")

@@ -21,13 +21,14 @@ from relmap.io.contents import (
     BYTE_ORDER_MARK,
     JSON_LINES,
     PARQUET,
+    WRITE_AGAIN,
     check_content,
     combine_column_types,
     infer_column_types,
     is_json_object,
     report_parse_errors,
 )
-from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to_polars, cast_for_arrow, read_whole
+from relmap.io.frames import BATCH_ROWS, FramePredictions, arrow_to_polars, cast_for_arrow, read_whole
 from relmap.io.text import SeparatedText
 
 BLOCK_BYTES = 2**22  # of text, read at once

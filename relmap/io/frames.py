@@ -29,6 +29,7 @@ from relmap.io.column_layout import DEFAULT_READING, Reading
 from relmap.io.columns import MIN_ROWS_OF_UNIT, PERCENT
 from relmap.io.contents import (
     BYTE_ORDER_MARK,
+    WRITE_AGAIN,
     first_line,
     infer_column_types,
     is_json_object,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 2**17
 MAX_WHOLE_BYTES = 2**27  # maximum size of a file that cannot be read in pieces
-WRITE_AGAIN = "write the file again"
 HASHED_COLUMNS = (  # columns of the types that a map can read
     cs.numeric()
     | cs.boolean()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from relmap.errors import InputError
+from relmap.io.contents import WRITE_AGAIN
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 BLOCK_BYTES = 2**20  # decoded at once
@@ -144,7 +145,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         try:
             yield handle  # type: ignore[misc]
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{path} is not a complete gzip file ({error}); write the file again") from None
+            raise InputError(f"{path} is not a complete gzip file ({error}); {WRITE_AGAIN}") from None
 
 
 def _separator_of_name(path: Path) -> str:

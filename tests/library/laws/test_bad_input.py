@@ -431,7 +431,7 @@ CASES_BY_COMMAND = {
             "keep one of the lines",
         ),
         ("bad.run", b"1 Q0 \xff 1 0.5 t\n", "bad.run is not UTF-8 text", "give a run of TREC"),
-        ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", "write the file again"),
+        ("bad.run.gz", b"1 Q0 d1 1 0.5 t\n", "bad.run.gz is not a complete gzip file", WRITE_AGAIN),
         ("bad.run", b"q1 Q0 d1 1 0.5 t\n", "no judgment of a document of bad.run: .* query 'q1'", "give the judgments"),
         ("my.run --score score --border 1", None, r"grades 0 \(1\), 1 \(1\), 2 \(1\)", "such as --relevant-from 2"),
         ("my.run --relevant-from 3", None, "with --relevant-from 3, .* are of one kind", "above 0 and up to 2"),
