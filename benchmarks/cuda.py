@@ -26,13 +26,12 @@ import torch
 
 from relmap.calibrators.registry import fit_prefixes
 from relmap.decisions import CalibratedDecisions, ProtocolDecisions, decide
+from relmap.projection.lattices_torch import fit_lattices, fit_surface_batch
 from relmap.projection.mrp import FitRows
-from relmap.projection.mrp_adam import fit_lattices
 from relmap.projection.mrp_exact import fit_exact
 from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, select_validation_rows
 from relmap.projection.surface import SurfaceRows, fit_surfaces
-from relmap.projection.surface_torch import fit_surface_batch
 from relmap.settings import DEFAULTS, ProjectionParams
 
 N_LABELS = 5

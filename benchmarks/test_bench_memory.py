@@ -31,7 +31,7 @@ from relmap.calibrators.smart import fit_smart
 from relmap.calibrators.temperature import fit_temperature
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.resampling import draw_resamples
-from relmap.projection.mrp_adam import fit_lattices
+from relmap.projection.lattices_torch import fit_lattices
 from relmap.projection.mrp_exact import fit_exact
 from relmap.routing.apply import apply_map
 from relmap.settings import ProjectionParams

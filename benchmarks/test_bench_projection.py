@@ -11,8 +11,8 @@ from scipy.special import expit, logit
 from benchmarks.conftest import ON_ONE_CORE_TOO
 from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
+from relmap.projection.lattices_torch import fit_lattices
 from relmap.projection.mrp import N_NODES, FitRows, mrp_objective
-from relmap.projection.mrp_adam import fit_lattices
 from relmap.projection.mrp_exact import fit_exact
 from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams

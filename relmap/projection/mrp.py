@@ -1,13 +1,13 @@
 """MRP's lattice (paper, sections 3.4 and 4.3): fitted curves, the objective, the initial curve, and rows by cell.
 
-This module uses NumPy only, so that maps can be read without torch. `mrp_adam` fits as published and `mrp_exact` finds
-the convex optimum; both sum smooth functions over many rows. A cell is one interval between knots of one label of one
-fit. Within a cell, the logit t of a row's reliability is linear in the row's weight w of the upper knot. So all sums
-are sums of f(t(w)) for functions f as smooth as the logistic function, whose poles have an imaginary part of at least
-pi. If t rises by at most MAX_NODE_RISE over a cell, the polynomial through 48 Chebyshev nodes equals f up to rounding
-(Trefethen, 2013, theorem 8.2: the error decreases as 2.24^-n or faster). The sum of the polynomial over the rows is a
-weighted sum of its values at the nodes, and the weights of the nodes, called masses, are the same for all curves.
-Therefore the rows are read only once, and each iteration of a fit evaluates 48 nodes for each cell.
+This module uses NumPy only, so that maps can be read without torch. `lattices_torch` fits as published and `mrp_exact`
+finds the convex optimum; both sum smooth functions over many rows. A cell is one interval between knots of one label of
+one fit. Within a cell, the logit t of a row's reliability is linear in the row's weight w of the upper knot. So all
+sums are sums of f(t(w)) for functions f as smooth as the logistic function, whose poles have an imaginary part of at
+least pi. If t rises by at most MAX_NODE_RISE over a cell, the polynomial through 48 Chebyshev nodes equals f up to
+rounding (Trefethen, 2013, theorem 8.2: the error decreases as 2.24^-n or faster). The sum of the polynomial over the
+rows is a weighted sum of its values at the nodes, and the weights of the nodes, called masses, are the same for all
+curves. Therefore the rows are read only once, and each iteration of a fit evaluates 48 nodes for each cell.
 """
 
 import getpass

@@ -357,7 +357,7 @@ class FitBatch:
         if self.device == "cpu":
             return [fit_surfaces(*rows, n_labels=self.n_labels, settings=self.settings) for rows in fits]
         with needs_extra("pipeline"):
-            from relmap.projection.surface_torch import fit_surface_batch  # noqa: PLC0415 - imports torch
+            from relmap.projection.lattices_torch import fit_surface_batch  # noqa: PLC0415 - imports torch
         return fit_surface_batch(fits, n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def to_curves(self, values: np.ndarray) -> list[Curves]:
@@ -391,7 +391,7 @@ def fit_batch_lattices(batches: Sequence[FitBatch], *, shared: bool = False) -> 
         InputError: torch is not installed.
     """
     with needs_extra("pipeline"):
-        from relmap.projection.mrp_adam import fit_lattices  # noqa: PLC0415 - imports torch, which takes seconds
+        from relmap.projection.lattices_torch import fit_lattices  # noqa: PLC0415 - imports torch, which takes seconds
 
     if not batches:
         return []

@@ -245,7 +245,7 @@ _DIFFERENCES = (
         "1e-6] in the loss.",
         project="They are fitted in float64, without a clip in the loss.",
         effect="Logits at knots differ by up to 0.003 and reliabilities by up to 0.001 on artificial rows.",
-        code="relmap.projection.mrp_adam.fit_lattices",
+        code="relmap.projection.lattices_torch.fit_lattices",
     ),
     Difference(
         key="bound_of_the_intercept",

@@ -11,7 +11,7 @@ NEED_TORCH = [
     "projection/test_mrp.py",
     "projection/test_mrp_exact.py",
     "projection/test_surface.py",
-    "projection/test_surface_torch.py",
+    "projection/test_lattices_torch.py",
 ]
 collect_ignore = [] if HAS_TORCH else NEED_TORCH
 

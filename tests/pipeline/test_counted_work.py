@@ -17,7 +17,7 @@ from relmap.io import files
 from relmap.maps import score as reliability_map
 from relmap.maps.score import CHUNK_ROWS
 from relmap.metrics import resampling, spread
-from relmap.projection import mrp_adam as adam_lattice
+from relmap.projection import lattices_torch
 from relmap.projection import rows as batch_module
 from relmap.projection.rows import ValidationRows
 from relmap.routing.apply import apply_map
@@ -60,7 +60,7 @@ def parts(decisions) -> ValidationRows:
 
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, quick_params):
     fits = [calibrate.fn(parts, calibrator, 1) for calibrator in quick_params.calibrators]
-    adam_batches = record_calls(monkeypatch, adam_lattice, "fit_lattices", count_fits)
+    adam_batches = record_calls(monkeypatch, lattices_torch, "fit_lattices", count_fits)
     exact_batches = record_calls(monkeypatch, batch_module, "fit_exact", count_fits)
 
     project.fn(fits, parts, decisions, quick_params, "cpu")

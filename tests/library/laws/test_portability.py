@@ -51,7 +51,7 @@ from pkgutil import walk_packages
 import relmap
 for module in walk_packages(relmap.__path__, "relmap."):
     # the last two need torch
-    if module.name not in ("relmap.__main__", "relmap.projection.mrp_adam", "relmap.projection.surface_torch"):
+    if module.name not in ("relmap.__main__", "relmap.projection.lattices_torch"):
         import_module(module.name)
 
 from relmap import cli

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from relmap.decisions import CalibratedDecisions
+from relmap.projection.lattices_torch import CellTensors, build_cell_tensors, fit_lattices
 from relmap.projection.mrp import (
     MAX_NODE_RISE,
     N_NODES,
@@ -24,7 +25,6 @@ from relmap.projection.mrp import (
     sort_into_cells,
     uniform_knots,
 )
-from relmap.projection.mrp_adam import CellTensors, build_cell_tensors, fit_lattices
 from relmap.projection.mrp_exact import CellRows, fit_exact
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, make_decisions, make_fit_rows, simulate_rows

@@ -37,7 +37,7 @@ def test_an_accelerator_is_locked_and_the_cpu_is_not(tmp_path, monkeypatch):
 
 
 def test_a_fit_restores_the_number_of_threads():
-    from relmap.projection.mrp_adam import one_thread
+    from relmap.projection.lattices_torch import one_thread
 
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from relmap.projection.lattices_torch import fit_lattices
 from relmap.projection.mrp import Curves, FitRows, compute_nodes, uniform_knots
-from relmap.projection.mrp_adam import fit_lattices
 from relmap.projection.mrp_exact import MIN_INCREMENT, RIDGE, CellRows, ExactFit, fit_exact
 from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, interpolation_weights, make_batch, make_decisions, make_fit_rows, simulate_rows

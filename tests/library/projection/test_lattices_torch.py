@@ -9,9 +9,9 @@ from scipy.special import logit
 
 from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection import surface
+from relmap.projection.lattices_torch import fit_surface_batch
 from relmap.projection.rows import FitBatch
 from relmap.projection.surface import SurfaceRows, fit_surfaces
-from relmap.projection.surface_torch import fit_surface_batch
 from relmap.settings import ProjectionParams
 
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # "cpu:0" is the CPU of torch
