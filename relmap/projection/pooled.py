@@ -20,7 +20,6 @@ Signals, further columns of shape (n, S), are added to the logit with weights th
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
@@ -325,6 +324,7 @@ class PooledRows:
         self.log_odds = log_odds
         self.offset = offset
         self.features = features
+        self.columns = np.ascontiguousarray(features.T)  # sums over the rows of one column are faster
         self.label = label
         self.correct = correct
         self.n_labels = n_labels
@@ -359,21 +359,38 @@ class PooledRows:
         mean = np.bincount(self.label, reliability, self.n_labels) / np.maximum(n_rows, 1)
         return np.asarray(scipy.special.logit(np.where(n_rows, mean, reliability.mean())))
 
-    def sum_products_by_label(self, left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Sum weighted products of columns over the rows of each label.
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """First row of each label that has rows."""
+        return np.flatnonzero(np.diff(self.label, prepend=-1))
+
+    def sum_by_label(self, columns: np.ndarray) -> np.ndarray:
+        """Sum columns over the rows of each label.
 
         Args:
-            left: Columns, shape (n, A).
-            right: Columns, shape (n, B).
+            columns: Values of each row, shape (A, n).
+
+        Returns:
+            Sums, shape (K, A); 0 for a label without rows.
+        """
+        sums = np.zeros((self.n_labels, len(columns)))
+        sums[self.label[self._starts]] = np.add.reduceat(columns, self._starts, axis=1).T
+        return sums
+
+    def sum_products_by_label(self, weight: np.ndarray) -> np.ndarray:
+        """Sum weighted products of the features over the rows of each label.
+
+        Args:
             weight: Weight of each row, shape (n,).
 
         Returns:
-            sum_i weight_i left_i right_i' over the rows i of each label, shape (K, A, B).
+            sum_i weight_i f_i f_i' over the rows i of each label, shape (K, F, F).
         """
-        sums = np.zeros((self.n_labels, left.shape[1], right.shape[1]))
-        starts = np.flatnonzero(np.diff(self.label, prepend=-1))
-        for i, j in product(range(left.shape[1]), range(right.shape[1])):
-            sums[self.label[starts], i, j] = np.add.reduceat(left[:, i] * right[:, j] * weight, starts)
+        n_features = len(self.columns)
+        sums = np.empty((self.n_labels, n_features, n_features))
+        for i in range(n_features):
+            sums[:, i, i:] = self.sum_by_label(self.columns[i] * weight * self.columns[i:])
+            sums[:, i:, i] = sums[:, i, i:]
         return sums
 
 
@@ -399,8 +416,6 @@ class PenalizedProblem:
         self._rows = rows
         self._shared_columns = np.flatnonzero(shared_deviations > 0)
         self._label_columns = np.flatnonzero(label_deviations > 0)
-        self._shared_features = rows.features[:, self._shared_columns]
-        self._label_features = rows.features[:, self._label_columns]
         self._shared_precision = 1 / shared_deviations[self._shared_columns] ** 2
         self._label_precision = 1 / label_deviations[self._label_columns] ** 2
 
@@ -430,9 +445,8 @@ class PenalizedProblem:
         shared = coefficients[:n_shared]
         by_label = coefficients[n_shared:].reshape(self._rows.n_labels, len(self._label_columns))
         rows = self._rows
-        shared_part = (self._shared_features * shared).sum(axis=1)
-        label_part = (self._label_features * by_label[rows.label]).sum(axis=1)
-        logit = rows.offset + shared_part + label_part
+        total = self._expand(shared, by_label)
+        logit = rows.offset + (total.T[:, rows.label] * rows.columns).sum(axis=0)
         log_loss = log_loss_of_logits(logit, rows.correct).sum()
         shared_penalty = (self._shared_precision * shared**2).sum() / 2
         label_penalty = (self._label_precision * by_label**2).sum() / 2
@@ -455,17 +469,24 @@ class PenalizedProblem:
         reliability = scipy.special.expit(point.logit)
         residual = reliability - rows.correct
         weight = reliability * (1 - reliability)
-        x = self._shared_features
-        y = self._label_features
-        ones = np.ones((len(residual), 1))
-        label_sums = rows.sum_products_by_label(y, ones, residual)[:, :, 0]
+        shared = self._shared_columns
+        label = self._label_columns
+        sums = rows.sum_by_label(rows.columns * residual)
+        products = rows.sum_products_by_label(weight)
         return NewtonSystem(
-            shared_gradient=(x * residual[:, None]).sum(axis=0) + self._shared_precision * point.shared,
-            label_gradient=label_sums + self._label_precision * point.by_label,
-            shared_hessian=rows.sum_products_by_label(x, x, weight).sum(axis=0) + np.diag(self._shared_precision),
-            cross_hessian=rows.sum_products_by_label(x, y, weight),
-            label_hessian=rows.sum_products_by_label(y, y, weight) + np.diag(self._label_precision),
+            shared_gradient=sums.sum(axis=0)[shared] + self._shared_precision * point.shared,
+            label_gradient=sums[:, label] + self._label_precision * point.by_label,
+            shared_hessian=products.sum(axis=0)[np.ix_(shared, shared)] + np.diag(self._shared_precision),
+            cross_hessian=products[:, shared][:, :, label],
+            label_hessian=products[:, label][:, :, label] + np.diag(self._label_precision),
         )
+
+    def _expand(self, shared: np.ndarray, by_label: np.ndarray) -> np.ndarray:
+        """Add the free coefficients into those of all features and labels, shape (K, F)."""
+        total = np.zeros((self._rows.n_labels, len(self._rows.columns)))
+        total[:, self._shared_columns] += shared
+        total[:, self._label_columns] += by_label
+        return total
 
     def pooled_fit(self, optimum: PooledPoint) -> PooledFit:
         """Convert the solution to coefficients of all features, with its log evidence.
