@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from relmap import InputError, cli
 from relmap.io.column_layout import TrecFiles
-from relmap.io.trec import JudgedRun, open_run, read_judged_run
+from relmap.io.trec import JudgedRun, is_run, open_run, read_judged_run
 from relmap.maps.folds import split_folds
 from relmap.routing.thresholds import suggest_hold_out
 
@@ -111,6 +111,25 @@ def test_spacing_line_ends_blank_and_repeated_lines_do_not_matter(write, tmp_pat
     judged = read_judged_run(TrecFiles(tmp_path / "my.run", tmp_path / "qrels.txt", 2))
     assert judged.rows.frame.equals(expected.rows.frame)
     assert judged.notes == expected.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "first_line", "expected"),
+    [
+        ("run", "q1 Q0 d1 1 2.5 tag", True),
+        ("run.trec", "q1\tQ0\td1\t1\t2.5\ttag", True),
+        ("run", f"{'q' * 300} Q0 {'d' * 900} 1 2.5 {'t' * 300}", True),
+        ("run", "q1 0 d1 1 2.5 tag", False),
+        ("run", "q1 Q0 d1 1 2.5", False),
+        ("run", "q1 Q0 d1 1 2.5 tag further", False),
+        ("run", "", False),
+        ("run.csv", "q1 Q0 d1 1 2.5 tag", False),
+    ],
+)
+def test_a_file_is_a_run_if_its_first_line_has_the_fields_of_one(name, first_line, expected, tmp_path):
+    (tmp_path / name).write_text(f"{first_line}\nq1 Q0 d2 2 1.5 tag\n")
+    assert is_run(tmp_path / name) == expected
+    assert not is_run(tmp_path / "missing")
 
 
 def test_gzipped_files_are_read(tmp_path):

@@ -63,6 +63,18 @@ def test_mean_reliability_of_a_signal_adjusted_map_is_the_share_of_correct_decis
         assert reliability[rows].mean() == pytest.approx(correct[rows].mean(), abs=0.01)
 
 
+def test_the_curve_of_a_label_is_the_optimum_less_the_mean_contribution_of_the_signals_to_its_rows():
+    simulated, correct = simulate_rows(900, [1.0])
+    signals = simulated.signals + simulated.decision[:, None]
+    decisions = CalibratedDecisions(simulated.confidence_logit, simulated.decision, signals=signals)
+    batch = FitBatch(LabelledDecisions([decisions], correct), N_LABELS, ProjectionParams())
+    model = fit_mrp_pooled(batch)[0]
+    contribution = signals[:, 0] * model.weights[0]  # its mean rises with the label
+    for label in range(N_LABELS):
+        mean = contribution[decisions.decision == label].mean()
+        np.testing.assert_allclose(model.base.curves.values[label], batch.exact_fit.values[0][label] - mean, atol=1e-12)
+
+
 def test_weights_are_bounded_by_their_prior_if_a_signal_predicts_perfectly():
     decisions, correct = simulate_rows(400, [0.0])
     signals = np.where(correct, 1.0, -1.0)[:, None]
