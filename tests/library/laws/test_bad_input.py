@@ -412,6 +412,12 @@ CASES_BY_COMMAND = {
             "--labels none,some instead of --positive",
         ),
         (
+            "bad.csv --positive a",
+            GRADED.with_columns(label=pl.Series(["a", "b", "-1"] * 100)),
+            "label is '-1'.* exactly two labels; label has a .100., b .100.",
+            "--drop-unlabelled omits such rows",
+        ),
+        (
             "bad.csv",
             GRADED.with_columns(label=pl.col("label").replace_strict({0: "a", 1: "b", 2: "c"})),
             "name the grades in ascending order",

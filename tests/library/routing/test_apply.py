@@ -147,6 +147,7 @@ def test_coverage_and_cut_give_a_share_and_one_threshold_for_all_labels(options,
     rule = routing_rule(MAP, **options)
     assert rule.share == share
     assert rule.thresholds.tolist() == [threshold] * 3
+    assert rule.only_threshold == (threshold if share == 1 else None)
     assert rule.notes == ()
 
 
@@ -174,7 +175,7 @@ def stored_cuts(*labels: tuple[int, float | None]) -> dict[str, object]:
 
 def test_cuts_give_each_label_its_threshold():
     rule = routing_rule(MAP, cuts=stored_cuts((0, 0.75), (2, 0.25)))
-    assert (rule.share, rule.thresholds.tolist()) == (1, [0.75, np.inf, 0.25])
+    assert (rule.share, rule.thresholds.tolist(), rule.only_threshold) == (1, [0.75, np.inf, 0.25], None)
     assert "partial none" in rule.notes[0]
 
 
