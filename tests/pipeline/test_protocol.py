@@ -1,8 +1,5 @@
 """Fixed decisions, validation parts, drawn splits, params.yaml and written files."""
 
-import fcntl
-import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -25,7 +22,6 @@ from scipy.special import log_softmax, logit
 from relmap.calibrators.registry import calibrators_with_role
 from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
-from relmap.io.atomic import check_output_path, write_atomically, write_json
 from relmap.io.serialization import Axes, Value
 from relmap.projection.rows import select_validation_rows, split_validation
 from relmap.settings import METRIC_DEFAULTS, ProtocolParams
@@ -194,47 +190,6 @@ def test_damaged_file_is_named_with_the_mistake(base, file, damage, message):
     damage(base / file)
     with pytest.raises(InputError, match=f"data/base/wands/{file} ?{message}"):
         read_base("wands")
-
-
-def test_failed_write_leaves_the_old_file(tmp_path):
-    def fail(partial: Path) -> None:
-        partial.write_text("half")
-        raise OSError("disk full")
-
-    (tmp_path / "kept").write_text("old")
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(tmp_path / "kept", fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert (tmp_path / "kept").read_text() == "old"
-
-
-def test_nan_is_written_as_null(tmp_path):
-    write_json(tmp_path / "x.json", {"a": float("nan"), "b": [1.0, float("nan")]})
-    assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
-    with pytest.raises(ValueError, match="not JSON compliant"):  # an infinity is no hole
-        write_json(tmp_path / "x.json", {"a": float("inf")})
-
-
-def test_only_partial_files_of_dead_processes_are_removed(tmp_path):
-    remaining = {".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"}
-    (tmp_path / ".x.csv.14.ranks.partial").mkdir()
-    for name in (*remaining, ".x.csv.11.partial", ".x.csv.14.ranks.partial/by_logit.parquet"):
-        (tmp_path / name).touch()
-    with (tmp_path / ".x.csv.12.partial").open() as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        write_atomically(tmp_path / "x.csv", lambda partial: partial.write_text("whole"))
-    assert {path.name for path in tmp_path.iterdir()} == {"x.csv", *remaining}
-
-
-def test_output_path_must_be_a_file_and_no_input(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
-        with pytest.raises(InputError, match="name a file"):
-            check_output_path(path)
-    (tmp_path / "read").write_text("rows")
-    (tmp_path / "link").symlink_to("read")
-    with pytest.raises(InputError, match="input file"):
-        check_output_path(tmp_path / "link", tmp_path / "read")
 
 
 PARAMS = ROOT / "params.yaml"
