@@ -23,6 +23,7 @@ from relmap.io.atomic import (
     temporary_path,
     write_atomically,
     write_json,
+    write_text,
 )
 
 
@@ -43,6 +44,12 @@ def test_nan_is_written_as_null(tmp_path):
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):  # an infinity is no hole
         write_json(tmp_path / "x.json", {"a": float("inf")})
+
+
+def test_text_is_written_as_utf_8_in_any_locale(tmp_path, monkeypatch):
+    monkeypatch.setattr("io.text_encoding", lambda encoding, _=2: encoding or "ascii")
+    write_text(tmp_path / "a.txt", "ä\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\n"
 
 
 def test_only_partial_files_of_dead_processes_are_removed(tmp_path):

@@ -26,7 +26,7 @@ from relmap.io import files, frames
 from relmap.io.column_layout import find_layout
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
-from relmap.io.output import check_output, map_in_order, write_with_columns
+from relmap.io.output import write_with_columns
 from relmap.io.rows import read_rows
 from tests.maps import WRITERS, read_in_small_batches, write_frame
 
@@ -269,14 +269,6 @@ def test_missing_or_unsupported_column_is_named(name, tmp_path):
         read_file(tmp_path / "p.parquet", [name])
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
-def test_parallel_map_preserves_order_and_raises_errors(items, threads):
-    assert list(map_in_order(lambda item: item * 2, items, threads=threads)) == [item * 2 for item in items]
-    with pytest.raises(ZeroDivisionError):
-        list(map_in_order(lambda item: 1 // item, [1, 2, 0, 3, 4], threads=2))
-
-
 TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
 
 
@@ -306,13 +298,6 @@ def test_a_column_that_only_parquet_files_can_contain_is_reported_with_its_file(
     with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: .*\bbytes .*binary"):
         write_with_columns(open_predictions(path), added_columns, tmp_path / f"out{suffix}")
     assert [file.name for file in tmp_path.iterdir()] == ["in.parquet"]
-
-
-def test_the_output_is_checked_and_not_the_input(tmp_path):
-    path = tmp_path / "in.csv"
-    path.write_text("a\n1\n")
-    with pytest.raises(InputError, match=r"^~out\.csv begins with ~"):
-        check_output(open_predictions(path), Path("~out.csv"))
 
 
 def test_equal_keys_of_different_objects_are_not_repeated_keys(tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 import re
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 from relmap.errors import InputError
 from relmap.io import frames
-from relmap.io.atomic import write_text
 from relmap.io.files import format_suffix, number_batches
 from relmap.io.frames import (
     FramePredictions,
@@ -31,7 +29,6 @@ from relmap.io.frames import (
     to_structured_array,
     unify_missing,
 )
-from relmap.io.output import map_in_order
 
 
 def message_of(call, *arguments: object, **options: object) -> str:
@@ -252,12 +249,6 @@ def test_frames_are_read_in_batches_and_identified_by_their_rows():
     assert predictions.sha256 == same.sha256 != other.sha256
 
 
-def test_text_is_written_as_utf_8_in_any_locale(tmp_path, monkeypatch):
-    monkeypatch.setattr("io.text_encoding", lambda encoding, _=2: encoding or "ascii")
-    write_text(tmp_path / "a.txt", "ä\n")
-    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\n"
-
-
 @pytest.mark.parametrize("suffix", [".json", ".xlsx"])
 def test_large_files_that_are_read_at_once_are_rejected(suffix, tmp_path, monkeypatch):
     monkeypatch.setattr(frames, "MAX_WHOLE_BYTES", 3 * 2**20)
@@ -288,23 +279,3 @@ def test_the_suffix_of_gzipped_files_has_two_parts(name, suffix, tmp_path):
 def test_batches_are_numbered_by_their_first_row():
     batches = [pa.record_batch({"a": [0] * n}) for n in (2, 0, 3, 1)]
     assert [(batch.first, len(batch.rows)) for batch in number_batches(batches)] == [(0, 2), (2, 0), (2, 3), (5, 1)]
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_at_most_one_item_more_than_threads_is_read_ahead(threads):
-    read = []
-
-    def items():
-        for number in range(8):
-            read.append(number)
-            yield number
-
-    for n_results, result in enumerate(map_in_order(lambda number: number * 10, items(), threads=threads), 1):
-        assert result == 10 * (n_results - 1)
-        assert len(read) <= n_results + threads
-    assert n_results == 8
-
-
-def test_as_many_items_are_mapped_at_the_same_time_as_there_are_threads():
-    barrier = threading.Barrier(2)
-    assert len(list(map_in_order(lambda _: barrier.wait(timeout=20), range(2), threads=2))) == 2
