@@ -16,8 +16,7 @@ from relmap.cascade import document
 from relmap.cascade.apply import apply_cascade
 from relmap.cascade.document import CascadeDocument, load_cascade
 from relmap.cascade.identity import canonical_texts
-from relmap.cascade.models import MODEL_FIELDS, parse_costs, parse_model, read_models
-from relmap.io.column_layout import Reading
+from relmap.cascade.models import MODEL_FIELDS
 from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_unlabelled
 from relmap.routing.group_tests import min_groups_to_reject
@@ -252,8 +251,6 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
         ({"models": {}}, "give 1 to 5"),
         ({"models": {"person": MODELS["small"]}}, "called 'person'"),
         ({"models": {"a b": MODELS["small"]}}, "called 'a b'"),
-        ({"models": {"small": {"column": "small"}}}, "has column; use"),
-        ({"models": {"small": {"confidence": "small_confidence"}}}, r"\{'decision': 'COLUMN'\}"),
         ({"models": {"small": "small"}}, "give its columns"),
         ({"costs": {"small": 1}}, "given for small;.*small, large,.*person"),
         ({"costs": COSTS | {"people": 1}}, "people is no model.*cost person"),
@@ -636,31 +633,7 @@ def test_maps_that_do_not_fit_together_are_refused(cascade):
             CascadeDocument.model_validate_json(damaged(cascade, steps=wrong))
 
 
-# Parsing
-
-
-def test_models_and_costs_of_the_command_line():
-    assert parse_model("a decision=x confidence='my column' percent=yes") == (
-        "a",
-        {"decision": "x", "confidence": "my column", "percent": True},
-    )
-    assert parse_costs("a=1, person=2.5") == {"a": 1.0, "person": 2.5}
-    given = {"a": {"probabilities": ["p", "q"], "confidence_words": None}}
-    read = read_models(given, label="truth", id_columns=["k"], drop_unlabelled=False)
-    assert read == {"a": Reading(probabilities="p,q", label="truth", id="k")}
-    assert read_models(given, label=None, id_columns=["k", "l"], drop_unlabelled=False)["a"].id is None
-
-
-@pytest.mark.parametrize("text", ["", "a decision", "a decision=x decision=y", "a 'open", "a percent=maybe"])
-def test_an_unclear_model_is_refused(text):
-    with pytest.raises(InputError):
-        parse_model(text)
-
-
-@pytest.mark.parametrize("text", ["", "a", "a=x", "a=1,a=2"])
-def test_unclear_costs_are_refused(text):
-    with pytest.raises(InputError):
-        parse_costs(text)
+# Rows that cannot be used
 
 
 def test_rows_with_sampling_weights_are_refused():

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from relmap.cascade.settings import MAX_COST, MAX_SEED, CascadeSettings
+from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, naming
 
 EPSILON = np.finfo(float).eps
@@ -14,8 +14,8 @@ LIMITS = [  # option, valid values with the smallest and the largest, and invali
     ("confidence_level", (1e-300, 1 - EPSILON), (0, 1, 1.5, -0.5, float("nan"), None, "0.9")),
     ("hold_out", (1e-300, 1 - EPSILON), (0, 1, 1.5, -0.5, float("nan"), None, "0.9")),
     ("person_accuracy", (1e-300, 1), (0, 1 + EPSILON, 1.5, -0.5, float("nan"), None, "0.9")),
-    ("budget", (1e-300, 1, 1.5, MAX_COST), (0, -1, 2 * MAX_COST, float("inf"), float("nan"), "3")),
-    ("seed", (0, MAX_SEED), (-1, MAX_SEED + 1, 1.5, None, "1")),
+    ("budget", (1e-300, 1, 1.5, 1e30), (0, -1, 2e30, float("inf"), float("nan"), "3")),
+    ("seed", (0, 2**53), (-1, 2**53 + 1, 1.5, None, "1")),
 ]
 VALID = [(name, value) for name, values, _ in LIMITS for value in values]
 INVALID = [(name, value) for name, _, values in LIMITS for value in values]
