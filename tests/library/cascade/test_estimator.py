@@ -12,9 +12,8 @@ import pytest
 from scipy.special import expit
 
 from relmap import Cascade, InputError, cli
-from relmap.cascade import document
 from relmap.cascade.apply import apply_cascade
-from relmap.cascade.document import CascadeDocument, load_cascade
+from relmap.cascade.document import load_cascade
 from relmap.cascade.identity import canonical_texts
 from relmap.cascade.models import MODEL_FIELDS
 from relmap.io.frames import FramePredictions
@@ -420,22 +419,6 @@ def test_columns_of_ids_must_exist():
         fit_decisions(NUMBERED, id=["passage", "page"])
 
 
-@pytest.mark.parametrize(
-    ("earlier", "expected"),
-    [
-        ({"id_column": None, "name_columns": ["query", "passage"]}, ("query", "passage")),
-        ({"id_column": None, "name_columns": ["id", "query"]}, ("id",)),
-        ({"id_column": "key", "name_columns": ["query"]}, ("key",)),
-        ({"id_column": None}, ()),
-    ],
-)
-def test_a_cascade_of_an_earlier_version_is_read(earlier, expected, cascade, tmp_path):
-    content = cascade.document_.model_dump(mode="json")
-    del content["identity_columns"], content["are_numbered"]
-    (tmp_path / "cascade.json").write_text(json.dumps(content | earlier))
-    assert load_cascade(tmp_path / "cascade.json").identity_columns == expected
-
-
 # Decisions, costs and answers under another name
 
 
@@ -581,56 +564,6 @@ def test_an_existing_cascade_is_kept_without_force(tmp_path):
     with pytest.raises(InputError, match="--force"):
         fit_command(tmp_path, "--target-accuracy", 0.8)
     assert (tmp_path / "cascade.json").read_text() == "mine"
-
-
-# Files
-
-
-def damaged(cascade: Cascade, **change: object) -> str:
-    return json.dumps(cascade.document_.model_dump(mode="json") | change)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not a complete JSON"),
-        ("{}", "is not a cascade"),
-        ("[]", "is not a cascade"),
-    ],
-)
-def test_other_files_are_refused(text, message, tmp_path):
-    path = tmp_path / "cascade.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        load_cascade(path)
-
-
-def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"cascade\.json.*exist.*`relmap cascade fit`"):
-        load_cascade(tmp_path / "cascade.json")
-    monkeypatch.setattr(document, "MAX_FILE_BYTES", 1)
-    (tmp_path / "cascade.json").write_text("{}")
-    with pytest.raises(InputError, match=r"cascade\.json has 2 bytes"):
-        load_cascade(tmp_path / "cascade.json")
-
-
-@pytest.mark.parametrize("change", [{"steps": []}, {"person_accuracy": 2}, {"version": 9}, {"lower_bound": "high"}])
-def test_a_damaged_cascade_is_refused(change, cascade, tmp_path):
-    path = tmp_path / "cascade.json"
-    path.write_text(damaged(cascade, **change))
-    (field,) = change
-    with pytest.raises(InputError, match=rf"cascade\.json .*valid.*: {field}: "):
-        load_cascade(path)
-
-
-def test_maps_that_do_not_fit_together_are_refused(cascade):
-    steps = cascade.document_.model_dump(mode="json")["steps"]
-    for wrong, message in (
-        (steps[::-1], "map of large .*decisions"),
-        ([steps[0]] * 2, "small, small .*different names"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            CascadeDocument.model_validate_json(damaged(cascade, steps=wrong))
 
 
 # Rows that cannot be used
