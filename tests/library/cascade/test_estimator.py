@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-from datetime import date, datetime
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,6 @@ from scipy.special import expit
 from relmap import Cascade, InputError, cli
 from relmap.cascade.apply import apply_cascade
 from relmap.cascade.document import load_cascade
-from relmap.cascade.identity import canonical_texts
 from relmap.cascade.models import MODEL_FIELDS
 from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_unlabelled
@@ -380,27 +378,6 @@ def test_a_file_is_divided_as_a_frame(kind, of_decisions, tmp_path):
     assert read(routed)["cascade_route"].to_list() == of_decisions.apply(NUMBERED)["cascade_route"].to_list()
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([7, None], ["7", ""]),
-        ([7.0, 0.5], ["7", "0.5"]),
-        (["7", " 7.0", "+07", "-0", "1e3", "1e-2", "0.50"], ["7", "7", "7", "0", "1000", "0.01", "0.5"]),
-        ([1e20, float("nan")], ["100000000000000000000", ""]),
-        (["12345678901234567890", "12345678901234567891"], ["12345678901234567890", "12345678901234567891"]),
-        ([True, False], ["true", "false"]),
-        (["True", "FALSE", "a B"], ["true", "false", "a B"]),
-        ([date(2020, 1, 2)], ["2020-01-02"]),
-        ([datetime(2020, 1, 2), datetime(2020, 1, 2, 3, 4, 5)], ["2020-01-02", "2020-01-02 03:04:05"]),
-        (["2020-01-02T00:00:00.000000", "2020-01-02T03:04:05.000"], ["2020-01-02", "2020-01-02 03:04:05"]),
-        ([["a", "b"]], ["['a', 'b']"]),
-        (["1e999999999", "1" * 60], ["1e999999999", "1" * 60]),
-    ],
-)
-def test_equal_values_have_equal_texts(values, expected):
-    assert canonical_texts(pl.Series("key", values)).to_list() == expected
-
-
 # Columns that identify a row
 
 
@@ -412,11 +389,6 @@ def test_a_column_that_identified_the_labelled_rows_is_required(of_decisions):
         extra.apply(NUMBERED)
     named = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")), id=["passage", "query"])
     assert named.apply(NUMBERED).equals(of_decisions.apply(NUMBERED))
-
-
-def test_columns_of_ids_must_exist():
-    with pytest.raises(InputError, match=r"no column page,.*\bid\b"):
-        fit_decisions(NUMBERED, id=["passage", "page"])
 
 
 # Decisions, costs and answers under another name
