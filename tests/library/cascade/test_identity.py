@@ -22,7 +22,7 @@ def rows_of(**columns: object) -> FramePredictions:
 def rows_with(*names: str) -> FramePredictions:
     """Return a row with these columns and those that the models read."""
     read = ("small", "sure", "large", "truth", "label")
-    return rows_of(**dict.fromkeys((*names, *read), [1]))
+    return rows_of(**{name: [1] for name in (*names, *read)})
 
 
 # Columns
