@@ -215,12 +215,16 @@ def test_several_thresholds_share_the_number_of_candidates(n_models, n_values, m
 
 
 TWO_POINTS = decide_top([0, 1, 1, 1, 1, 1, 1, 1], [1] * 8)  # the model decides no row, or all but for one error
+THREE_POINTS = decide_top([0, 1, 1, 1, 0, 1, 1, 1], [1] * 8)
 DIP = decide_top([0, 0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 0])  # worse in between than at the ends
 
 
 @pytest.mark.parametrize(
     ("rows", "n_steps", "cost"),
     [
+        (THREE_POINTS, None, [1, 0.5, 0]),
+        (THREE_POINTS, 4, [1, 0.75, 0.5, 0.25, 0]),
+        (THREE_POINTS, 3, [1, 0.5, 0]),
         (TWO_POINTS, None, [1, 0]),
         (TWO_POINTS, 1, [1, 0]),
         (TWO_POINTS, 2, [1, 0.5, 0]),
