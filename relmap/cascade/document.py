@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from relmap.cascade.settings import MAX_COST
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import read_json_object, write_text
 from relmap.io.serialization import Count, Share
@@ -18,7 +19,7 @@ MAX_MODELS = 5
 NO_NAMES = ("person", "use")  # words of the output that no model may be called by
 ADDED_COLUMNS = ("cascade_decision", "cascade_reliability", "cascade_route")
 
-Cost = Annotated[float, Field(ge=0, le=1e30)]
+Cost = Annotated[float, Field(ge=0, le=MAX_COST)]
 
 
 class CascadeStep(MapPart):

@@ -39,7 +39,7 @@ def read_models(
     readings = {}
     id_column = id_columns[0] if id_columns is not None and len(id_columns) == 1 else None
     for name, given in models.items():
-        if isinstance(given, str) or not isinstance(given, Mapping):
+        if not isinstance(given, Mapping):
             raise InputError(f"the model {name} is {given!r}; give its columns, such as {{'decision': 'column'}}")
         unknown = [field for field in given if field not in MODEL_FIELDS]
         if unknown:

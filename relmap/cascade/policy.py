@@ -229,7 +229,7 @@ def _scan_plan(plan: Plan) -> _Scan:
     if n_thresholds == 0:
         only = measure_policy((), rows, costs)
         return _Scan([()], np.array([only.cost]), np.array([only.accuracy]))
-    n_values = max(2, int(MAX_CANDIDATES ** (1 / n_thresholds)))
+    n_values = int(MAX_CANDIDATES ** (1 / n_thresholds))
     values = [_candidate_thresholds(rows.score[:, model], n_values) for model in range(n_thresholds)]
     last_step = _LastStep.from_rows(rows, costs, values[-1])
     scanned = [last_step.scan(first) for first in product(*values[:-1])]
@@ -245,8 +245,7 @@ def _undominated(cost: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
     return np.asarray(order[accuracy[order] > best_before][::-1])
 
 
-@dataclass(frozen=True, eq=False)
-class _LastStep:
+class _LastStep(NamedTuple):
     """Rows in the order of their score at the last step with a threshold, to try all of its thresholds at once.
 
     Attributes:
@@ -381,7 +380,8 @@ def choose_policy(
                 break
             chosen = index
     else:
-        affordable = [index for index, policy in enumerate(frontier) if policy.cost <= float(budget or 0)]
+        assert budget is not None
+        affordable = [index for index, policy in enumerate(frontier) if policy.cost <= budget]
         if affordable:
             chosen = affordable[0]
             lower_bound = lower_accuracy_bound(correct[chosen], groups, level)
@@ -428,15 +428,13 @@ def describe_missing_policy(
     if plans[0].costs.person is None:
         advice = f"give the cost of a person, {advice}"
     return (
-        f"the most accurate way reaches {best.accuracy:.1%} on {n_units:,} {unit}, which does not show {target:.1%} "
-        f"with {1 - level:.0%} confidence; {advice}"
+        f"the most accurate way reaches {best.accuracy:.1%} on {n_units:,} {unit}, which does not show "
+        f"{100 * target:.6g}% with {100 * (1 - level):.6g}% confidence; {advice}"
     )
 
 
 def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
     """Simulate whether a person decides each row correctly, shape (n,), bool."""
-    if accuracy == 1:
-        return np.ones(n_rows, dtype=bool)
     return np.random.default_rng(seed).random(n_rows) < accuracy
 
 

@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-from datetime import date, datetime
 
 import numpy as np
 import pandas as pd
@@ -12,12 +11,9 @@ import pytest
 from scipy.special import expit
 
 from relmap import Cascade, InputError, cli
-from relmap.cascade import document
 from relmap.cascade.apply import apply_cascade
-from relmap.cascade.document import CascadeDocument, load_cascade
-from relmap.cascade.identity import canonical_texts
-from relmap.cascade.models import MODEL_FIELDS, parse_costs, parse_model, read_models
-from relmap.io.column_layout import Reading
+from relmap.cascade.document import load_cascade
+from relmap.cascade.models import MODEL_FIELDS
 from relmap.io.frames import FramePredictions
 from relmap.io.unlabelled import find_unlabelled
 from relmap.routing.group_tests import min_groups_to_reject
@@ -213,7 +209,7 @@ def test_the_expected_accuracy_in_the_end_counts_the_person():
 
 def test_without_a_person_a_target_may_be_out_of_reach():
     costs = {"small": 1, "large": 10}
-    with pytest.raises(InputError, match=r"99\.0%.*cost of .*person"):
+    with pytest.raises(InputError, match=r" 99% .*cost of .*person"):
         Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.99).fit(LABELLED)
     cascade = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.75).fit(LABELLED)
     assert set(cascade.apply(NEW)["cascade_route"]) == {"use"}
@@ -252,20 +248,12 @@ def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
         ({"models": {}}, "give 1 to 5"),
         ({"models": {"person": MODELS["small"]}}, "called 'person'"),
         ({"models": {"a b": MODELS["small"]}}, "called 'a b'"),
-        ({"models": {"small": {"column": "small"}}}, "has column; use"),
-        ({"models": {"small": {"confidence": "small_confidence"}}}, r"\{'decision': 'COLUMN'\}"),
         ({"models": {"small": "small"}}, "give its columns"),
         ({"costs": {"small": 1}}, "given for small;.*small, large,.*person"),
         ({"costs": COSTS | {"people": 1}}, "people is no model.*cost person"),
         ({"costs": COSTS | {"small": -1}}, "at least 0"),
         ({"costs": COSTS | {"small": float("nan")}}, "at least 0"),
-        ({"target_accuracy": 1.0}, r"target_accuracy is 1\.0"),
-        ({"budget": 3}, r"target_accuracy=0\.95, or budget"),
-        ({"target_accuracy": None}, r"target_accuracy=0\.95, or budget"),
-        ({"target_accuracy": None, "budget": 0}, "above 0"),
-        ({"person_accuracy": 0}, "person_accuracy is 0"),
         ({"hold_out": 1}, "hold_out is 1"),
-        ({"confidence_level": 0}, "confidence_level is 0"),
         ({"costs": COSTS | {"small": "1"}}, "cost of small .*'1'"),
     ],
 )
@@ -390,27 +378,6 @@ def test_a_file_is_divided_as_a_frame(kind, of_decisions, tmp_path):
     assert read(routed)["cascade_route"].to_list() == of_decisions.apply(NUMBERED)["cascade_route"].to_list()
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([7, None], ["7", ""]),
-        ([7.0, 0.5], ["7", "0.5"]),
-        (["7", " 7.0", "+07", "-0", "1e3", "1e-2", "0.50"], ["7", "7", "7", "0", "1000", "0.01", "0.5"]),
-        ([1e20, float("nan")], ["100000000000000000000", ""]),
-        (["12345678901234567890", "12345678901234567891"], ["12345678901234567890", "12345678901234567891"]),
-        ([True, False], ["true", "false"]),
-        (["True", "FALSE", "a B"], ["true", "false", "a B"]),
-        ([date(2020, 1, 2)], ["2020-01-02"]),
-        ([datetime(2020, 1, 2), datetime(2020, 1, 2, 3, 4, 5)], ["2020-01-02", "2020-01-02 03:04:05"]),
-        (["2020-01-02T00:00:00.000000", "2020-01-02T03:04:05.000"], ["2020-01-02", "2020-01-02 03:04:05"]),
-        ([["a", "b"]], ["['a', 'b']"]),
-        (["1e999999999", "1" * 60], ["1e999999999", "1" * 60]),
-    ],
-)
-def test_equal_values_have_equal_texts(values, expected):
-    assert canonical_texts(pl.Series("key", values)).to_list() == expected
-
-
 # Columns that identify a row
 
 
@@ -422,27 +389,6 @@ def test_a_column_that_identified_the_labelled_rows_is_required(of_decisions):
         extra.apply(NUMBERED)
     named = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")), id=["passage", "query"])
     assert named.apply(NUMBERED).equals(of_decisions.apply(NUMBERED))
-
-
-def test_columns_of_ids_must_exist():
-    with pytest.raises(InputError, match=r"no column page,.*\bid\b"):
-        fit_decisions(NUMBERED, id=["passage", "page"])
-
-
-@pytest.mark.parametrize(
-    ("earlier", "expected"),
-    [
-        ({"id_column": None, "name_columns": ["query", "passage"]}, ("query", "passage")),
-        ({"id_column": None, "name_columns": ["id", "query"]}, ("id",)),
-        ({"id_column": "key", "name_columns": ["query"]}, ("key",)),
-        ({"id_column": None}, ()),
-    ],
-)
-def test_a_cascade_of_an_earlier_version_is_read(earlier, expected, cascade, tmp_path):
-    content = cascade.document_.model_dump(mode="json")
-    del content["identity_columns"], content["are_numbered"]
-    (tmp_path / "cascade.json").write_text(json.dumps(content | earlier))
-    assert load_cascade(tmp_path / "cascade.json").identity_columns == expected
 
 
 # Decisions, costs and answers under another name
@@ -592,81 +538,7 @@ def test_an_existing_cascade_is_kept_without_force(tmp_path):
     assert (tmp_path / "cascade.json").read_text() == "mine"
 
 
-# Files
-
-
-def damaged(cascade: Cascade, **change: object) -> str:
-    return json.dumps(cascade.document_.model_dump(mode="json") | change)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not a complete JSON"),
-        ("{}", "is not a cascade"),
-        ("[]", "is not a cascade"),
-    ],
-)
-def test_other_files_are_refused(text, message, tmp_path):
-    path = tmp_path / "cascade.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        load_cascade(path)
-
-
-def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"cascade\.json.*exist.*`relmap cascade fit`"):
-        load_cascade(tmp_path / "cascade.json")
-    monkeypatch.setattr(document, "MAX_FILE_BYTES", 1)
-    (tmp_path / "cascade.json").write_text("{}")
-    with pytest.raises(InputError, match=r"cascade\.json has 2 bytes"):
-        load_cascade(tmp_path / "cascade.json")
-
-
-@pytest.mark.parametrize("change", [{"steps": []}, {"person_accuracy": 2}, {"version": 9}, {"lower_bound": "high"}])
-def test_a_damaged_cascade_is_refused(change, cascade, tmp_path):
-    path = tmp_path / "cascade.json"
-    path.write_text(damaged(cascade, **change))
-    (field,) = change
-    with pytest.raises(InputError, match=rf"cascade\.json .*valid.*: {field}: "):
-        load_cascade(path)
-
-
-def test_maps_that_do_not_fit_together_are_refused(cascade):
-    steps = cascade.document_.model_dump(mode="json")["steps"]
-    for wrong, message in (
-        (steps[::-1], "map of large .*decisions"),
-        ([steps[0]] * 2, "small, small .*different names"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            CascadeDocument.model_validate_json(damaged(cascade, steps=wrong))
-
-
-# Parsing
-
-
-def test_models_and_costs_of_the_command_line():
-    assert parse_model("a decision=x confidence='my column' percent=yes") == (
-        "a",
-        {"decision": "x", "confidence": "my column", "percent": True},
-    )
-    assert parse_costs("a=1, person=2.5") == {"a": 1.0, "person": 2.5}
-    given = {"a": {"probabilities": ["p", "q"], "confidence_words": None}}
-    read = read_models(given, label="truth", id_columns=["k"], drop_unlabelled=False)
-    assert read == {"a": Reading(probabilities="p,q", label="truth", id="k")}
-    assert read_models(given, label=None, id_columns=["k", "l"], drop_unlabelled=False)["a"].id is None
-
-
-@pytest.mark.parametrize("text", ["", "a decision", "a decision=x decision=y", "a 'open", "a percent=maybe"])
-def test_an_unclear_model_is_refused(text):
-    with pytest.raises(InputError):
-        parse_model(text)
-
-
-@pytest.mark.parametrize("text", ["", "a", "a=x", "a=1,a=2"])
-def test_unclear_costs_are_refused(text):
-    with pytest.raises(InputError):
-        parse_costs(text)
+# Rows that cannot be used
 
 
 def test_rows_with_sampling_weights_are_refused():
