@@ -11,7 +11,7 @@ decision are those of its own reliability plus this second signal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise
 from numbers import Real
 from typing import NamedTuple
@@ -59,8 +59,7 @@ MIN_TEST_ROWS = 20
 MIN_DIVIDED_SHARE = 0.01  # of the rows; fewer rows with the same reliability are not mentioned
 
 
-@dataclass(frozen=True, eq=False)
-class _ModelRows:
+class _ModelRows(NamedTuple):
     """Labelled rows with the decisions of one model, and how its columns are read."""
 
     reading: Reading
@@ -311,7 +310,7 @@ def _stated_confidence(rows: FixedDecisions) -> np.ndarray | None:
 def _choose_test_rows(n_rows: int, groups: np.ndarray | None, settings: CascadeSettings) -> np.ndarray:
     """Choose the rows, or whole groups, that test the thresholds; return whether each row is one, shape (n,)."""
     code = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    n_units = int(code.max()) + 1 if n_rows else 0
+    n_units = int(code.max()) + 1
     n_test = round(settings.hold_out * n_units)
     chosen = np.random.default_rng(settings.seed).permutation(n_units)[:n_test]
     is_test = np.isin(code, chosen)
@@ -355,8 +354,7 @@ def with_signals(
     return frame
 
 
-@dataclass(frozen=True, eq=False)
-class _FittedModel:
+class _FittedModel(NamedTuple):
     """A model with the map that it has after certain other models.
 
     Attributes:
@@ -437,8 +435,7 @@ def _check_agreement(name: str, model: _ModelRows, earlier_name: str, earlier: _
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
+class _Pool(NamedTuple):
     """What all plans share.
 
     Attributes:
