@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from scipy.special import expit, logit
 
 from relmap.calibrators.identity import Constant, Identity
+from relmap.cascade import fit, policy
 from relmap.cascade.document import CascadeDocument, CascadeStep, signal_names
 from relmap.io.column_layout import Reading, find_layout
 from relmap.io.frames import FramePredictions
@@ -143,3 +145,11 @@ class HandFits:
         document = make_step_map(options.labels, file.reading, earlier=earlier, map_input=map_input)
         scores = score_file(document, file, ignore_progress).scores["logit"].to_numpy()
         return SimpleNamespace(document=document, scored=SimpleNamespace(logit=scores + OUT_OF_FOLD_SHIFT))
+
+
+def replace_fits(patch: pytest.MonkeyPatch) -> HandFits:
+    """Let cascades have maps by hand in place of fits, and try fewer thresholds."""
+    fits = HandFits()
+    patch.setattr(fit, "fit_map", fits)
+    patch.setattr(policy, "MAX_CANDIDATES", 1000)
+    return fits

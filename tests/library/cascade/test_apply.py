@@ -113,7 +113,7 @@ def test_an_answer_that_was_not_asked_for_changes_nothing():
     assert routes.decided == {"small": 1}
 
 
-@pytest.mark.parametrize("missing", [None, "", "NA"])
+@pytest.mark.parametrize("missing", [None, "", " ", "NA", "nan", "None"])
 def test_an_answer_needs_all_of_its_columns(missing):
     rows = ROWS.with_columns(large_sure=pl.col("large_sure").cast(pl.String).fill_null(missing or ""))
     assert routes_of(rows) == ["use", "use", "person", "large"]
@@ -250,6 +250,15 @@ def test_decisions_have_the_type_of_the_column_if_it_can_hold_the_names(names, d
     added, _ = apply(document, rows)
     assert added["cascade_decision"].to_list() == expected
     assert added["cascade_decision"].dtype == pl.Series(expected).dtype
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Int8, pl.Float64, pl.String, pl.Boolean])
+def test_final_decisions_alone_are_named_in_the_type_of_the_decisions(dtype):
+    decisions = pl.Series([1, 0, 1, 0]).cast(dtype)
+    rows = pl.DataFrame({"id": range(4), "decision": decisions, "confidence": [0.7, 0.8, 0.6, 0.5]})
+    added, _ = apply(numbered(), rows)
+    assert added["cascade_decision"].dtype == dtype
+    assert added["cascade_decision"].to_list() == [*decisions[:2], None, None]
 
 
 def test_decisions_of_probabilities_are_names():

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from relmap.cascade import fit, policy
+from relmap.cascade import fit
 from relmap.cascade.apply import apply_cascade
 from relmap.cascade.fit import fit_cascade, title_of, with_signals
 from relmap.cascade.policy import NEVER, CascadeChoice, CascadeRows, Costs, Plan, Policy, simulate_person
@@ -19,7 +19,7 @@ from relmap.io.column_layout import Reading
 from relmap.io.frames import FramePredictions
 from relmap.maps.options import FitOptions
 from relmap.routing.group_tests import RowGroups
-from tests.cascades import AGREEMENT_WEIGHT, CONSTANT, OUT_OF_FOLD_SHIFT, SUPPORT_WEIGHT, HandFits, make_step_map
+from tests.cascades import AGREEMENT_WEIGHT, CONSTANT, OUT_OF_FOLD_SHIFT, SUPPORT_WEIGHT, make_step_map, replace_fits
 from tests.texts import numbers_in
 
 NAMES = ("no", "yes")
@@ -51,19 +51,6 @@ def simulate(n_rows: int, seed: int = 1) -> pl.DataFrame:
 
 
 ROWS = simulate(240)
-
-
-@pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> HandFits:
-    """Replace the fits of maps, and try fewer thresholds."""
-    return replace_fits(monkeypatch)
-
-
-def replace_fits(patch: pytest.MonkeyPatch) -> HandFits:
-    fits = HandFits()
-    patch.setattr(fit, "fit_map", fits)
-    patch.setattr(policy, "MAX_CANDIDATES", 1000)
-    return fits
 
 
 def fit_rows(rows: pl.DataFrame, models=MODELS, costs=COSTS, *, labels=NAMES, group=None, ids=None, **settings):
@@ -341,6 +328,11 @@ def test_groups_are_whole_and_reach_the_maps_and_the_test(fits):
     assert any("new rows are independent" in line for line in of_rows.lines)
 
 
+def test_a_column_that_the_cascade_computes_is_refused(fits):
+    with pytest.raises(InputError, match=r"column agrees_with_small,.*rename"):
+        fit_rows(ROWS.with_columns(agrees_with_small=1))
+
+
 def test_signals_are_bounded_log_odds_with_a_sign():
     frame = pl.DataFrame({"x": [1, 2, 3, 4]})
     decision = np.array([0, 0, 1, 1])
@@ -381,6 +373,24 @@ def test_names_of_two_labels_are_found_in_the_rows(fits):
     document, _ = fit_rows(rows, models, labels=None)
     assert document.label_names == NAMES
     assert not document.are_numbered
+
+
+def test_rows_without_other_columns_are_identified_by_their_number(fits):
+    rows = ROWS.drop("id", "query", "large")
+    document, summary = fit_rows(rows, ONE_MODEL, ONE_COSTS)
+    assert document.identity_columns == ()
+    assert any("by their number" in line for line in summary.lines)
+    _, routes = apply_cascade(document, FramePredictions.from_frame(rows))
+    assert not routes.are_identified
+    named, summary = fit_rows(ROWS, ONE_MODEL, ONE_COSTS, ids=["query", "id"])
+    assert named.identity_columns == ("query", "id")
+    assert any("by query, id:" in line for line in summary.lines)
+
+
+def test_a_column_of_queries_without_groups_is_noted(fits):
+    for rows, is_noted in ((ROWS, True), (ROWS.rename({"query": "text"}), False)):
+        _, summary = fit_rows(rows, ONE_MODEL, ONE_COSTS)
+        assert any("query" in note for note in summary.notes) == is_noted
 
 
 @pytest.mark.parametrize(("n_correct", "is_noted"), [(119, True), (120, False), (121, False)])
@@ -429,6 +439,17 @@ def test_unlabelled_rows_are_dropped_for_all_models(fits):
     assert fits.files[0].reading == SMALL
     only, _ = fit_rows(partly, {"small": models["small"]}, ONE_COSTS)
     assert only.steps[0].name == "small"
+
+
+@pytest.mark.parametrize("code", ["-1", "NA", "not judged", None])
+def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code, fits):
+    is_judged = pl.col("id") % 10 > 0
+    models = {"small": replace(SMALL, drop_unlabelled=True)}
+    partly = ROWS.with_columns(label=pl.when(is_judged).then("label").otherwise(pl.lit(code)))
+    _, summary = fit_rows(partly, models, ONE_COSTS)
+    _, of_labelled = fit_rows(ROWS.filter(is_judged), ONE_MODEL, ONE_COSTS)
+    assert summary.to_dict() == of_labelled.to_dict()
+    assert numbers_in(summary.notes[0])[:2] == ["24", "240"]
 
 
 def test_a_code_that_a_later_model_decides_is_a_label(fits):
@@ -608,6 +629,13 @@ def test_a_cost_above_the_budget_is_explained(budget, is_exceeded):
     if is_exceeded:
         assert numbers_in(lines[1]) == ["24.9"]
     assert len(lines) == 4 + is_exceeded
+
+
+@pytest.mark.parametrize("budget", [10.0, 15.0, 20.0, 30.0])
+def test_the_budget_is_explained_if_the_test_rows_cost_more(budget, fits):
+    _, summary = fit_rows(ROWS, ONE_MODEL, ONE_COSTS, budget=budget)
+    is_explained = any(f"budget of {budget:g} " in line for line in summary.lines)
+    assert is_explained == (summary.numbers["chosen"]["cost"] > budget)
 
 
 @pytest.mark.parametrize(
