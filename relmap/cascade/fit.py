@@ -505,7 +505,7 @@ def _other_scores(
     generator = np.random.default_rng(settings.seed)
     columns = {"random routing": {name: generator.random(n_rows) for name in read}}
     if any(model.stated_confidence is not None for model in read.values()):
-        constant = np.full(n_rows, 0.5)  # of a model that states no confidence: it decides all rows or none
+        constant = np.full(n_rows, 0.5)  # of a model that states no confidence: its rows are divided by lot
         columns["thresholds on the confidences"] = {
             name: constant if model.stated_confidence is None else model.stated_confidence
             for name, model in read.items()

@@ -148,13 +148,6 @@ def test_the_cascade_is_cheaper_than_random_routing(fitted):
     assert chosen in numbers["curves"]["the cascade"]
 
 
-def test_the_most_accurate_plan_is_a_person_for_all_rows(fitted):
-    dearest = fitted.numbers["curves"]["the cascade"][0]
-    person = simulate_person(240, 0.98, 3)
-    assert dearest["cost"] <= 111
-    assert dearest["accuracy"] == pytest.approx(person[fitted.is_test].mean(), abs=0.05)
-
-
 def test_the_document_states_what_was_promised(fitted):
     document = fitted.document
     assert [step.cost for step in document.steps] == [1, 10]
@@ -264,10 +257,11 @@ def test_models_without_confidences_have_no_thresholds_on_them(fits):
 def test_a_model_without_confidence_has_the_same_one_for_all_rows(fits):
     models = {"large": LARGE, "small": SMALL}
     costs = {"large": 1, "small": 1000, "person": 1000}
-    _, summary = fit_rows(ROWS, models, costs, target_accuracy=0.8)
+    _, summary = fit_rows(ROWS, models, costs)
     other = summary.numbers["alternatives"]["thresholds on the confidences"]
     assert other["models"] == ["large"]
-    assert other["thresholds"] == pytest.approx([0.5], abs=1e-8) or other["thresholds"] == [0.0]
+    assert other["thresholds"] == pytest.approx([0.5], abs=1e-8)  # these rows are divided by lot
+    assert 0 < other["shares"][0] < 1
 
 
 # How maps are fitted
@@ -422,7 +416,7 @@ def test_a_model_before_a_cheaper_one_is_noted(costs, noted, fits):
     notes = [note for note in summary.notes if "is asked before" in note]
     assert len(notes) == (noted is not None)
     if noted:
-        assert [number.rstrip(",:") for number in numbers_in(notes[0])] == noted
+        assert numbers_in(notes[0]) == noted
         assert notes[0].startswith("small, ")
 
 
