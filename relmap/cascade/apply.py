@@ -263,7 +263,7 @@ def _find_similar_columns(
             continue
         names = {column.strip().lower(): column for column in columns if column not in used}
         for wanted in _prediction_columns(reading):
-            matches = difflib.get_close_matches(wanted.strip().lower(), names, n=1, cutoff=MIN_SIMILARITY)
+            matches = difflib.get_close_matches(wanted.strip().lower(), names, cutoff=MIN_SIMILARITY)
             if matches:
                 similar[wanted] = names[matches[0]]
     return similar
