@@ -456,6 +456,11 @@ class _Pool(NamedTuple):
     costs: Costs
     seed: int
 
+    @property
+    def cost_of(self) -> dict[str, float]:
+        """Cost of each model, by its name."""
+        return dict(zip(self.correct, self.costs.models, strict=True))
+
     def list_plans(self, scores: Mapping[tuple[str, ...], Sequence[np.ndarray]]) -> list[Plan]:
         """List the plans; in the last one, a person decides every row, if the cost of a person is known.
 
@@ -471,7 +476,7 @@ class _Pool(NamedTuple):
         return plans
 
     def _build_plan(self, models: tuple[str, ...], scores: Sequence[np.ndarray]) -> Plan:
-        cost_of = dict(zip(self.correct, self.costs.models, strict=True))
+        cost_of = self.cost_of
         costs = replace(self.costs, models=tuple(cost_of[name] for name in models))
         columns = [self.correct[name] for name in models]
         if costs.person is not None:
@@ -491,8 +496,8 @@ class _Pool(NamedTuple):
     def measure_alone(self) -> list[tuple[str, float, float]]:
         """Return description, mean cost of a row and accuracy of each model alone, and of a person alone."""
         alone = []
-        for (name, correct), cost in zip(self.correct.items(), self.costs.models, strict=True):
-            alone.append((f"{name} alone", cost, float(correct[self.is_test].mean())))
+        for name, cost in self.cost_of.items():
+            alone.append((f"{name} alone", cost, float(self.correct[name][self.is_test].mean())))
         if self.costs.person is not None:
             alone.append(("a person alone", self.costs.person, self.costs.person_accuracy))
         return alone

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from relmap.cascade import fit
 from relmap.cascade.apply import apply_cascade
 from relmap.cascade.fit import fit_cascade, title_of, with_signals
-from relmap.cascade.policy import NEVER, CascadeChoice, CascadeRows, Costs, Plan, Policy, simulate_person
+from relmap.cascade.policy import NEVER, TIE_RANGE, CascadeChoice, CascadeRows, Costs, Plan, Policy, simulate_person
 from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError
 from relmap.io.column_layout import Reading
@@ -722,6 +722,9 @@ def test_few_divided_decisions_are_not_described(n_divided, is_described):
     assert len(lines) == is_described
 
 
-@pytest.mark.parametrize("threshold", [0.7, 0.7 + 1.5e-9, NEVER, 0.6])
+SAME = float(expit(logit(0.7)))
+
+
+@pytest.mark.parametrize("threshold", [SAME, SAME + TIE_RANGE, SAME + 1.5e-9, NEVER, 0.6])
 def test_a_threshold_between_reliabilities_divides_nothing(threshold):
     assert describe_lots(np.full(10, 0.7), np.zeros(10), (threshold, 0.2)) == []
