@@ -168,7 +168,7 @@ def apply_cascade(document: CascadeDocument, rows: FramePredictions) -> tuple[pl
                 break
             file, has_prediction = readable
             layout = find_map_layout(step.map, file)  # the signals of the map are not read yet
-            decision = _read_decisions(step.map, file, layout, are_numbered=document.are_numbered)
+            decision = _read_decisions(step.map, file, layout, has_prediction, are_numbered=document.are_numbered)
             file = replace(file, frame=with_signals(file.frame, names[:number], decision, scores))
             logit = score_file(step.map, file, ignore_progress).scores["logit"].to_numpy()
         scores.append((decision, logit))
@@ -263,7 +263,7 @@ def _find_similar_columns(
             continue
         names = {column.strip().lower(): column for column in columns if column not in used}
         for wanted in _prediction_columns(reading):
-            matches = difflib.get_close_matches(wanted.strip().lower(), names, n=1, cutoff=MIN_SIMILARITY)
+            matches = difflib.get_close_matches(wanted.strip().lower(), names, cutoff=MIN_SIMILARITY)
             if matches:
                 similar[wanted] = names[matches[0]]
     return similar
@@ -330,13 +330,21 @@ def has_columns(reading: Reading, columns: Sequence[str]) -> bool:
     return False
 
 
-def _read_decisions(document: MapDocument, file: FramePredictions, layout: Layout, *, are_numbered: bool) -> np.ndarray:
-    """Return the decision of each row, shape (n,), where words for numbered labels are errors as in the fit."""
+def _read_decisions(
+    document: MapDocument, file: FramePredictions, layout: Layout, has_prediction: np.ndarray, *, are_numbered: bool
+) -> np.ndarray:
+    """Return the decision of each row, shape (n,), where words for numbered labels are errors as in the fit.
+
+    Rows without predictions have the decision 0, which is ignored later. They are not read: a message would name them
+    in place of the row whose predictions they got.
+    """
     rows = read_rows(
-        file.frame.select(layout.all_columns),
+        file.frame.select(layout.all_columns).filter(has_prediction),
         layout,
-        rows_in_file(file),
+        rows_in_file(file).without(~has_prediction),
         names=None if are_numbered else document.label_names,
         n_labels=document.n_labels,
     )
-    return rows.decision
+    decision = np.zeros(len(has_prediction), dtype=np.int64)
+    decision[has_prediction] = rows.decision
+    return decision

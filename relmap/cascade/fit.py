@@ -11,7 +11,7 @@ decision are those of its own reliability plus this second signal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise
 from numbers import Real
 from typing import NamedTuple
@@ -59,8 +59,7 @@ MIN_TEST_ROWS = 20
 MIN_DIVIDED_SHARE = 0.01  # of the rows; fewer rows with the same reliability are not mentioned
 
 
-@dataclass(frozen=True, eq=False)
-class _ModelRows:
+class _ModelRows(NamedTuple):
     """Labelled rows with the decisions of one model, and how its columns are read."""
 
     reading: Reading
@@ -311,7 +310,7 @@ def _stated_confidence(rows: FixedDecisions) -> np.ndarray | None:
 def _choose_test_rows(n_rows: int, groups: np.ndarray | None, settings: CascadeSettings) -> np.ndarray:
     """Choose the rows, or whole groups, that test the thresholds; return whether each row is one, shape (n,)."""
     code = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    n_units = int(code.max()) + 1 if n_rows else 0
+    n_units = int(code.max()) + 1
     n_test = round(settings.hold_out * n_units)
     chosen = np.random.default_rng(settings.seed).permutation(n_units)[:n_test]
     is_test = np.isin(code, chosen)
@@ -355,8 +354,7 @@ def with_signals(
     return frame
 
 
-@dataclass(frozen=True, eq=False)
-class _FittedModel:
+class _FittedModel(NamedTuple):
     """A model with the map that it has after certain other models.
 
     Attributes:
@@ -437,8 +435,7 @@ def _check_agreement(name: str, model: _ModelRows, earlier_name: str, earlier: _
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
+class _Pool(NamedTuple):
     """What all plans share.
 
     Attributes:
@@ -459,6 +456,11 @@ class _Pool:
     costs: Costs
     seed: int
 
+    @property
+    def cost_of(self) -> dict[str, float]:
+        """Cost of each model, by its name."""
+        return dict(zip(self.correct, self.costs.models, strict=True))
+
     def list_plans(self, scores: Mapping[tuple[str, ...], Sequence[np.ndarray]]) -> list[Plan]:
         """List the plans; in the last one, a person decides every row, if the cost of a person is known.
 
@@ -474,7 +476,7 @@ class _Pool:
         return plans
 
     def _build_plan(self, models: tuple[str, ...], scores: Sequence[np.ndarray]) -> Plan:
-        cost_of = dict(zip(self.correct, self.costs.models, strict=True))
+        cost_of = self.cost_of
         costs = replace(self.costs, models=tuple(cost_of[name] for name in models))
         columns = [self.correct[name] for name in models]
         if costs.person is not None:
@@ -494,8 +496,8 @@ class _Pool:
     def measure_alone(self) -> list[tuple[str, float, float]]:
         """Return description, mean cost of a row and accuracy of each model alone, and of a person alone."""
         alone = []
-        for (name, correct), cost in zip(self.correct.items(), self.costs.models, strict=True):
-            alone.append((f"{name} alone", cost, float(correct[self.is_test].mean())))
+        for name, cost in self.cost_of.items():
+            alone.append((f"{name} alone", cost, float(self.correct[name][self.is_test].mean())))
         if self.costs.person is not None:
             alone.append(("a person alone", self.costs.person, self.costs.person_accuracy))
         return alone
@@ -508,7 +510,7 @@ def _other_scores(
     generator = np.random.default_rng(settings.seed)
     columns = {"random routing": {name: generator.random(n_rows) for name in read}}
     if any(model.stated_confidence is not None for model in read.values()):
-        constant = np.full(n_rows, 0.5)  # of a model that states no confidence: it decides all rows or none
+        constant = np.full(n_rows, 0.5)  # of a model that states no confidence: its rows are divided by lot
         columns["thresholds on the confidences"] = {
             name: constant if model.stated_confidence is None else model.stated_confidence
             for name, model in read.items()

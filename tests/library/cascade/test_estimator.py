@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,12 @@ import pytest
 from scipy.special import expit
 
 from relmap import Cascade, InputError, cli
-from relmap.cascade.apply import apply_cascade
 from relmap.cascade.document import load_cascade
 from relmap.cascade.models import MODEL_FIELDS
-from relmap.io.frames import FramePredictions
+from relmap.cascade.settings import CascadeSettings
 from relmap.io.unlabelled import find_unlabelled
 from relmap.routing.group_tests import min_groups_to_reject
+from tests.cascades import replace_fits
 from tests.maps import run_command
 
 NAMES = ("no", "yes")
@@ -120,7 +121,31 @@ def test_a_saved_cascade_routes_alike(cascade, tmp_path):
     loaded = Cascade.load(tmp_path / "cascade.json")
     assert loaded.apply(NEW).equals(cascade.apply(NEW))
     assert loaded.document_.model_dump_json() == cascade.document_.model_dump_json()
-    assert loaded.costs == COSTS
+    assert loaded.summary_ is None
+    for name in inspect.signature(Cascade).parameters:
+        expected = {"labels": NAMES, "id": ["id"]}.get(name, getattr(cascade, name))
+        assert getattr(loaded, name) == expected, name
+
+
+def test_a_saved_cascade_may_have_neither_person_nor_names_nor_ids(fits, tmp_path):
+    rows = NUMBERED.select("small", "large", "label")
+    fitted = Cascade(DECISIONS, {"small": 1, "large": 10}, budget=8, hold_out=0.4).fit(rows)
+    fitted.save(tmp_path / "cascade.json")
+    loaded = Cascade.load(tmp_path / "cascade.json")
+    assert loaded.costs == {"small": 1, "large": 10}
+    assert loaded.labels is None
+    assert loaded.id is None
+    assert loaded.budget == 8
+    assert loaded.target_accuracy is None
+    again = loaded.fit(rows)
+    assert again.document_.identity_columns == ()
+    assert again.document_.are_numbered
+
+
+def test_columns_of_an_earlier_call_are_replaced(cascade):
+    once = cascade.apply(NEW)
+    assert cascade.apply(once).equals(once)
+    assert cascade.apply(once.drop("cascade_route")).columns[-3:] == once.columns[-3:]
 
 
 def test_frames_of_pandas_are_routed(cascade):
@@ -134,10 +159,15 @@ def test_the_same_rows_give_the_same_cascade(cascade):
     assert again.summary_.to_dict() == cascade.summary_.to_dict()
 
 
-def test_groups_are_not_divided_between_fit_and_test():
-    cascade = Cascade(**CALLS, target_accuracy=0.75).fit(LABELLED, groups="query")
-    assert cascade.summary_.numbers["test_rows"] % 5 == 0
-    assert "new groups" in str(cascade.summary_)
+def test_groups_are_a_column_or_an_array(fits):
+    by_name = Cascade(**CALLS, target_accuracy=0.75).fit(LABELLED, groups="query")
+    assert "new groups" in str(by_name.summary_)
+    assert set(fits.files[0].frame["query"].value_counts()["count"]) == {5}
+    by_array = Cascade(**CALLS, target_accuracy=0.75).fit(LABELLED, groups=LABELLED["query"].to_numpy())
+    assert by_array.summary_.to_dict() == by_name.summary_.to_dict()
+    assert fits.options[0].group == "query"
+    assert fits.options[-1].group == "group"
+    assert "group" not in LABELLED.columns
 
 
 def test_too_few_groups_are_named():
@@ -165,13 +195,16 @@ def test_only_the_strong_model_is_asked_if_the_cheap_one_saves_nothing():
     assert set(cascade.apply(NEW.drop("small", "small_confidence"))["cascade_route"]) <= {"use", "person"}
 
 
-def test_no_cascade_is_written_if_a_person_alone_is_cheaper():
+def test_there_is_no_cascade_if_a_person_alone_is_cheaper(fits):
     costs = {"small": 10, "large": 20, "person": 1}
+    cascade = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.95)
     with pytest.raises(InputError, match=r"No cascade .*95%.* person .*\(1 per "):
-        Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.95).fit(LABELLED)
+        cascade.fit(LABELLED)
+    assert cascade.document_ is None
+    assert cascade.summary_.numbers["chosen"]["models"] == []
 
 
-def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(cascade):
+def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(fits):
     names = LABELLED.rename({"id": "passage"})
     fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(names)
     assert fitted.document_.identity_columns == ("passage", "query")
@@ -179,32 +212,6 @@ def test_without_ids_the_sent_rows_alone_are_routed_as_all_rows(cascade):
     at_once = fitted.apply(rows)
     is_sent = fitted.apply(rows.drop("large"))["cascade_route"] == "large"
     assert fitted.apply(rows.filter(is_sent)).equals(at_once.filter(is_sent))
-
-
-def test_rows_that_nothing_names_must_keep_their_order(cascade):
-    fitted = Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.drop("id", "query"))
-    fitted.apply(NEW.drop("id", "query", "large"))
-    assert not fitted.routes_.are_identified
-    assert any("same order" in line for line in fitted.routes_.describe())
-
-
-def test_a_column_of_queries_without_groups_is_noted():
-    assert any("groups='query'" in note for note in cascade_notes(LABELLED))
-    assert not any("groups=" in note for note in cascade_notes(LABELLED.rename({"query": "text"})))
-
-
-def cascade_notes(rows: pl.DataFrame) -> tuple[str, ...]:
-    return Cascade(**CALLS, target_accuracy=TARGET).fit(rows).summary_.notes
-
-
-def test_the_expected_accuracy_in_the_end_counts_the_person():
-    costs = {"small": 1, "person": 100}
-    models = {"small": MODELS["small"]}
-    cascade = Cascade(models, costs, labels=NAMES, target_accuracy=TARGET, person_accuracy=0.97).fit(LABELLED)
-    routed = cascade.apply(NEW)
-    expected = routed["cascade_reliability"].to_numpy().copy()
-    expected[(routed["cascade_route"] == "person").to_numpy()] = 0.97
-    assert cascade.routes_.expected_in_the_end == pytest.approx(expected.mean())
 
 
 def test_without_a_person_a_target_may_be_out_of_reach():
@@ -225,21 +232,12 @@ def test_one_model_and_a_person_are_a_cascade():
     assert set(cascade.fit(LABELLED).apply(NEW)["cascade_route"]) == {"use", "person"}
 
 
-def test_rows_without_labels_are_dropped_on_request_only():
+def test_rows_without_labels_are_dropped_on_request_only(fits):
     partly = LABELLED.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label"))
     with pytest.raises(InputError, match="label is missing"):
         Cascade(**CALLS, target_accuracy=0.8).fit(partly)
     cascade = Cascade(**CALLS, target_accuracy=0.8, drop_unlabelled=True).fit(partly)
     assert cascade.summary_.numbers["rows"] == 540
-
-
-@pytest.mark.parametrize("code", ["-1", "NA", "not judged", None])
-def test_codes_of_unjudged_rows_are_dropped_as_missing_labels_are(code):
-    partly = LABELLED.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label").otherwise(pl.lit(code)))
-    cascade = Cascade(**CALLS, target_accuracy=0.8, drop_unlabelled=True).fit(partly)
-    labelled = Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.filter(pl.col("id") % 10 > 0))
-    assert cascade.summary_.to_dict() == labelled.summary_.to_dict()
-    assert re.search("^60 of 600 .*no label", cascade.summary_.notes[0])
 
 
 @pytest.mark.parametrize(
@@ -282,8 +280,16 @@ def test_every_parameter_has_a_probe():
     assert PROBES.keys() == inspect.signature(Cascade).parameters.keys()
 
 
+@pytest.fixture(scope="module")
+def content_by_hand() -> dict[str, object]:
+    """Fit the cascade of `CALLS` with maps by hand, and return its content."""
+    with pytest.MonkeyPatch.context() as patch:
+        replace_fits(patch)
+        return Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED).document_.model_dump()
+
+
 @pytest.mark.parametrize("name", PROBES)
-def test_every_parameter_changes_the_result(name, cascade):
+def test_every_parameter_changes_the_result(name, content_by_hand, fits):
     other_label = np.roll(LABELLED["label"].to_numpy(), 1)
     rows = LABELLED.with_columns(other_label=pl.Series(other_label), other_id=pl.col("id") + 7)
     settings = CALLS | {"target_accuracy": TARGET, name: PROBES[name]}
@@ -295,32 +301,20 @@ def test_every_parameter_changes_the_result(name, cascade):
         changed = Cascade(**settings).fit(rows).document_.model_dump()
     except InputError as error:  # labels that are not those of the decisions reach no target
         changed = str(error)
-    assert changed != cascade.document_.model_dump()
+    assert changed != content_by_hand
 
 
-def test_few_rows_are_refused():
-    with pytest.raises(InputError, match="too few"):
-        Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED[:30])
-
-
-def test_a_column_that_the_cascade_computes_is_refused():
-    with pytest.raises(InputError, match=r"column agrees_with_small,.*rename"):
-        Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.with_columns(agrees_with_small=1))
+def test_defaults_are_those_of_the_command():
+    parameters = inspect.signature(Cascade).parameters
+    for field in fields(CascadeSettings):
+        assert parameters[field.name].default == field.default
 
 
 def test_an_unfitted_cascade_says_so():
     with pytest.raises(InputError, match="not fitted"):
         Cascade(**CALLS, target_accuracy=0.8).apply(NEW)
-
-
-def test_a_row_number_in_a_message_is_that_of_the_file(cascade):
-    _, second = route_in_two_calls(cascade, NEW)
-    row = int(np.flatnonzero(second["large"].is_not_null().to_numpy())[-1])
-    broken = second.with_columns(
-        pl.when(pl.int_range(len(second)) == row).then(pl.lit("?")).otherwise("large").alias("large")
-    )
-    with pytest.raises(InputError, match=f"row {row} "):
-        cascade.apply(broken)
+    with pytest.raises(InputError, match="not fitted"):
+        Cascade(**CALLS, target_accuracy=0.8).save("cascade.json")
 
 
 # Types of files and frames
@@ -381,29 +375,17 @@ def test_a_file_is_divided_as_a_frame(kind, of_decisions, tmp_path):
 # Columns that identify a row
 
 
-def test_a_column_that_identified_the_labelled_rows_is_required(of_decisions):
+def test_a_column_that_identified_the_labelled_rows_is_required(fits):
     extra = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")))
     assert extra.document_.identity_columns == ("assessor", "passage", "query")
     assert any(re.search("identified .*assessor, passage, query:", line) for line in extra.summary_.lines)
     with pytest.raises(InputError, match=r"no column assessor.*id='passage,query'"):
         extra.apply(NUMBERED)
     named = fit_decisions(NUMBERED.with_columns(assessor=pl.lit("A")), id=["passage", "query"])
-    assert named.apply(NUMBERED).equals(of_decisions.apply(NUMBERED))
+    assert named.apply(NUMBERED).equals(fit_decisions(NUMBERED).apply(NUMBERED))
 
 
 # Decisions, costs and answers under another name
-
-
-@pytest.mark.parametrize("dtype", [pl.Int64, pl.Int8, pl.Float64, pl.String, pl.Boolean])
-def test_final_decisions_alone_are_named_in_the_type_of_the_decisions(dtype, of_decisions):
-    rows = NUMBERED.with_columns(pl.col("small", "large").cast(dtype))
-    routed = of_decisions.apply(rows)
-    assert routed["cascade_decision"].dtype == dtype
-    is_final = routed["cascade_route"] == "use"
-    assert (routed["cascade_decision"].is_not_null() == is_final).all()
-    used = routed.filter(is_final)
-    assert ((used["cascade_decision"] == used["small"]) | (used["cascade_decision"] == used["large"])).all()
-    assert routed["cascade_reliability"].null_count() == 0
 
 
 def test_words_for_numbered_labels_are_refused_as_in_the_fit(of_decisions):
@@ -413,34 +395,6 @@ def test_words_for_numbered_labels_are_refused_as_in_the_fit(of_decisions):
             call(words)
     truth = NUMBERED.with_columns(pl.col("large") == 1)
     assert of_decisions.apply(truth)["cascade_route"].equals(of_decisions.apply(NUMBERED)["cascade_route"])
-
-
-def test_the_cost_counts_what_each_model_was_asked(cascade):
-    first, _ = route_in_two_calls(cascade, NEW)
-    routes = cascade.routes_
-    n_sent = int((first["cascade_route"] == "large").sum())
-    assert routes.asked == {"small": 300, "large": n_sent, "person": routes.waiting["person"]}
-    assert routes.cost == 300 + 10 * n_sent + 100 * routes.waiting["person"]
-    cascade.apply(NEW.drop("large"))
-    assert cascade.routes_.cost == 300
-    assert any(re.search(rf"large adds {n_sent} x 10\b", line) for line in cascade.routes_.describe())
-
-
-def test_an_expected_accuracy_below_the_target_is_explained(cascade):
-    unsure = NEW.with_columns(small_confidence=pl.lit(0.99), large="small")
-    for rows, is_below in ((NEW, False), (unsure, True)):
-        document = cascade.document_.model_copy(update={"target_accuracy": 0.9999 if is_below else 0.5})
-        _, routes = apply_cascade(document, FramePredictions.from_frame(rows))
-        assert (routes.expected_in_the_end < document.target_accuracy) == is_below
-        assert any("below the target" in line for line in routes.describe()) == is_below
-
-
-@pytest.mark.parametrize(
-    ("name", "similar"), [("Large", "Large"), (" large ", " large "), ("largr", "largr"), ("comment", None)]
-)
-def test_a_column_like_that_of_a_waiting_model_is_named(name, similar, cascade):
-    cascade.apply(NEW.rename({"large": name}))
-    assert cascade.routes_.similar_columns.get("large") == similar
 
 
 # Descriptions of the fit
@@ -462,13 +416,6 @@ def test_decisions_that_are_divided_by_lot_are_named(cascade, of_decisions):
     assert re.search(r"decisions [01] of (small|large).*% go to (large|a person)", lots[0])
     only = Cascade({"small": MODELS["small"]}, {"small": 1, "person": 100}, labels=NAMES, target_accuracy=0.9)
     assert not any("divided by lot" in line for line in only.fit(LABELLED).summary_.lines)
-
-
-def test_a_model_that_is_asked_after_a_more_expensive_one_is_noted(cascade):
-    costs = {"small": 10, "large": 1, "person": 100}
-    notes = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.85).fit(LABELLED).summary_.notes
-    assert any(re.search("small, .*10, is asked before large, .*1:", note) for note in notes)
-    assert not any("is asked before" in note for note in cascade.summary_.notes)
 
 
 def test_the_help_lists_the_fields_of_a_model():
@@ -502,13 +449,13 @@ def test_commands_give_the_cascade_and_routes_of_python(cascade, tmp_path):
     assert again.read_bytes() == routed.read_bytes()
 
 
-def test_the_figure_and_the_numbers_are_written(tmp_path):
+def test_the_figure_and_the_numbers_are_written(tmp_path, fits):
     fit_command(tmp_path, "--budget", 30, "--figure", tmp_path / "curve.svg", "--numbers", tmp_path / "numbers.json")
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     assert json.loads((tmp_path / "numbers.json").read_text())["budget"] == 30
 
 
-def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_path, capsys):
+def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_path, fits):
     figure, numbers = tmp_path / "curve.svg", tmp_path / "numbers.json"
     with pytest.raises(InputError, match=r"^No thresholds: [^\n]*$"):
         fit_command(tmp_path, "--target-accuracy", 0.9999, "--figure", figure, "--numbers", numbers)
@@ -517,14 +464,7 @@ def test_a_refusal_still_writes_the_figure_and_the_numbers_and_has_one_line(tmp_
     assert not (tmp_path / "cascade.json").exists()
 
 
-@pytest.mark.parametrize("budget", [15.0, 20.0, 30.0, 50.0])
-def test_a_cost_above_the_budget_is_explained(budget):
-    cascade = Cascade(**CALLS, budget=budget).fit(LABELLED)
-    is_explained = any(f"budget of {budget:g} " in line for line in cascade.summary_.lines)
-    assert is_explained == (cascade.summary_.numbers["chosen"]["cost"] > budget)
-
-
-def test_a_refusal_says_that_an_earlier_cascade_is_unchanged(tmp_path):
+def test_a_refusal_says_that_an_earlier_cascade_is_unchanged(tmp_path, fits):
     (tmp_path / "cascade.json").write_text("earlier")
     with pytest.raises(InputError, match=r"cascade\.json .*not changed"):
         fit_command(tmp_path, "--target-accuracy", 0.9999, "--force")
@@ -539,30 +479,6 @@ def test_an_existing_cascade_is_kept_without_force(tmp_path):
 
 
 # Rows that cannot be used
-
-
-def test_rows_with_sampling_weights_are_refused():
-    with pytest.raises(InputError, match=r"inverse_probability: .*equal probabilities"):
-        Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED.with_columns(inverse_probability=2.0))
-
-
-@pytest.mark.parametrize("text", ["", " ", "NA", "nan", "None"])
-def test_a_model_that_was_not_asked_may_have_any_missing_text(text, cascade):
-    rows = NEW.with_columns(pl.when(pl.col("id") % 2 == 0).then("large"))
-    expected = cascade.apply(rows)["cascade_route"].to_list()
-    assert cascade.apply(rows.with_columns(pl.col("large").fill_null(text)))["cascade_route"].to_list() == expected
-
-
-def test_no_rows_have_no_routes(cascade):
-    assert len(cascade.apply(NEW.clear())) == 0
-
-
-@pytest.mark.parametrize(("large", "expected"), [("small", "same"), ("other", "different")])
-def test_models_that_always_or_never_agree_are_named(large, expected):
-    other = pl.when(pl.col("small") == "no").then(pl.lit("yes")).otherwise(pl.lit("no"))
-    rows = LABELLED.with_columns(other=other, large="small" if large == "small" else other)
-    with pytest.raises(InputError, match=f"^small .*large .*{expected} .* 300 "):
-        Cascade(**CALLS, target_accuracy=TARGET).fit(rows)
 
 
 def test_a_label_that_only_a_later_model_decides_is_never_omitted():
@@ -584,11 +500,3 @@ def test_messages_name_the_fields_of_a_model_on_the_command_line(tmp_path):
         run_command(*arguments, "--model", "large decision=larg")
     with pytest.raises(InputError, match="give percent=True"):
         Cascade(**CALLS, target_accuracy=TARGET).fit(percent)
-
-
-def test_a_model_whose_decisions_are_mostly_wrong_is_noted():
-    inverted = LABELLED.with_columns(pl.col("large").replace({"no": "yes", "yes": "no"}))
-    notes = Cascade(**CALLS, target_accuracy=TARGET).fit(inverted).summary_.notes
-    (mostly_wrong,) = [note for note in notes if note.startswith("More than half")]
-    assert " large " in mostly_wrong
-    assert "small" not in mostly_wrong
