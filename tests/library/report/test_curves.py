@@ -1,5 +1,7 @@
 """Figures by decided label, of rows made by hand: bins, bars, headings, and the marks and scales of the charts."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from relmap.report.curves import (
     reliability_by_label,
 )
 from relmap.report.figure import DrawnFigure, Results
+from tests.scores import headings, make_lattice, make_scores
+from tests.scores import make_results as make_scored_results
 
 X = {"field": "confidence", "type": "quantitative"}
 Y = {"field": "reliability", "type": "quantitative"}
@@ -207,3 +211,42 @@ def test_a_line_has_the_width_that_is_asked_for_and_an_axis_the_titles():
         "title": "confidence of the model",
     }
     assert y == Y | {"axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
+
+
+def test_headings_of_reliability_panels_mark_labels_with_few_fit_rows_or_too_few_rows_for_a_dot():
+    lattices = [make_lattice(4, (300, 99, 100), ("none", "none", "none"))]
+    results = make_scored_results(make_scores({0: 1020, 1: 19, 2: 20}), lattices=lattices)
+    figure = reliability_by_label(results)
+    many, few, enough_for_a_dot = headings(figure.rows)
+    assert (many, enough_for_a_dot) == ("label 7\n1,020 rows", "no\n20 rows")
+    assert re.fullmatch(r"yes \(few rows .*fit\)\n19 rows\ntoo few .*dot", few)
+    dots = figure.rows.filter(pl.col("kind") != "identity").select("label", "kind", "confidence", "rows").unique()
+    rounded = dots.filter(label="no").with_columns(pl.col("confidence").round(9))
+    assert set(rounded.rows()) == {("no", "confidence", 0.8, 20), ("no", "MRP", 0.7, 20)}
+    assert "yes" not in set(dots["label"])
+
+
+@pytest.mark.parametrize(
+    ("confidence", "reliability", "lowest"), [(0.8, 0.29, 0.2), (0.8, 0.31, 0.3), (0.8, 0.9, 1 / 3), (0.12, 0.9, 0.1)]
+)
+def test_reliability_axes_begin_at_the_lowest_probability_rounded_down(confidence, reliability, lowest):
+    scores = make_scores({0: 3}, confidence=confidence, reliability=0.95)
+    lowest_row = scores.head(1).with_columns(reliability=pl.lit(reliability))
+    figure = reliability_by_label(make_scored_results(pl.concat([scores, lowest_row])))
+    ends = figure.rows.filter(kind="identity", label="no")["confidence"].to_list()
+    assert ends == pytest.approx([lowest, 1])
+    x_axis = figure.spec["spec"]["layer"][0]["encoding"]["x"]
+    assert x_axis["scale"] == {"clamp": True, "domain": [pytest.approx(lowest), 1]}
+    assert x_axis["title"] == "estimated probability"
+
+
+@pytest.mark.parametrize(("seeds", "note"), [((4,), ""), ((4, 5), " First protocol seed.")])
+def test_the_caption_names_the_first_of_several_seeds(seeds, note):
+    figure = reliability_by_label(make_scored_results(make_scores({0: 3}), seeds=seeds))
+    assert figure.caption == reliability_by_label.caption + note
+
+
+@pytest.mark.parametrize(("n_labels", "n_columns"), [(2, 2), (3, 3), (4, 3)])
+def test_panels_have_at_most_three_columns(n_labels, n_columns):
+    results = replace(make_scored_results(make_scores({0: 3})), labels=("a", "b", "c", "d")[:n_labels])
+    assert reliability_by_label(results).spec["columns"] == n_columns

@@ -1,5 +1,6 @@
 """Figures of rankings: error rates and errors found of rows that are ranked by hand, and the layers of the charts."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from relmap.metrics.resampling import draw_resamples
 from relmap.report.figure import Results
 from relmap.report.ranking import (
     COVERAGE,
@@ -197,3 +199,99 @@ def test_only_curves_of_several_variants_are_told_apart_by_dashes(has_variants):
     assert without_band.band == []
     assert "fewer than 10 rows" in without_band.note
     assert "400" in layers.note
+
+
+def make_ranking_results(n_groups: int = 30, seeds: tuple[int, ...] = (4, 5)) -> Results:
+    """Make 60 rows in groups; the scores differ between seeds."""
+    generator = np.random.default_rng(3)
+    n_rows = 60
+    frames = []
+    for seed in seeds:
+        frames.append(
+            pl.DataFrame(
+                {
+                    "row": np.arange(n_rows),
+                    "group": [f"q{row % n_groups:02}" for row in range(n_rows)],
+                    "label": np.arange(n_rows) % 4 == 0,
+                    "decision": np.zeros(n_rows, dtype=bool),
+                    "calibrator": "ts",
+                    "seed": seed,
+                    "confidence": generator.random(n_rows),
+                    "logit_confidence": np.round(generator.normal(size=n_rows), 1),
+                    "logit_mrp": generator.normal(size=n_rows),
+                }
+            )
+        )
+    return Results(name="shop", display_name="shop", labels=("a", "b"), scores=pl.concat(frames), test_rows=n_rows)
+
+
+def test_resampled_errors_are_means_over_the_seeds_in_the_same_resamples_of_groups():
+    results = make_ranking_results()
+    errors = retained_errors(results)
+    frames = [results.scored_rows(seed) for seed in results.seeds]
+    resamples = draw_resamples(frames[0]["group"].to_numpy(), resamples=400, seed=0)
+    for variant in ("confidence", "mrp"):
+        by_seed = []
+        for frame in frames:
+            correct = frame["correct"].to_numpy()
+            by_seed.append(resamples.errors_retained(frame[f"logit_{variant}"].to_numpy(), correct, COVERAGE))
+        np.testing.assert_allclose(errors.resampled[variant], np.mean(by_seed, axis=0))
+    assert errors.resampled["mrp"].shape == (400, 100)
+
+
+def test_bands_are_percentiles_of_the_resampled_curves():
+    results = make_ranking_results()
+    resampled = retained_errors(results).resampled["mrp"]
+    risk = risk_coverage(results).rows.filter(variant="MRP")
+    is_shown = COVERAGE >= 0.05
+    low, high = np.percentile(resampled / COVERAGE, [2.5, 97.5], axis=0)
+    np.testing.assert_allclose(risk["low"], low[is_shown])
+    np.testing.assert_allclose(risk["high"], high[is_shown])
+    np.testing.assert_allclose(risk["coverage"], np.arange(5, 101) / 100)
+
+
+def test_errors_found_have_the_interval_of_the_difference_between_the_map_and_the_confidence():
+    results = make_ranking_results()
+    figure = errors_found(results)
+    reviewed_shares = np.arange(5, 51) / 100
+    assert figure.rows["variant"].unique(maintain_order=True).to_list() == ["MRP", "confidence"]
+    np.testing.assert_allclose(figure.rows["reviewed"], np.tile(reviewed_shares, 2))
+    resampled = retained_errors(results).resampled
+    found_per_1000_reviews = {}
+    for variant, errors in resampled.items():
+        reviewed_errors = errors[:, -1:] - errors[:, :-1]
+        found_per_1000_reviews[variant] = 1000 * reviewed_errors / (1 - COVERAGE[:-1])
+    change = found_per_1000_reviews["mrp"] - found_per_1000_reviews["confidence"]
+    low, high = np.percentile(change, [2.5, 97.5], axis=0)
+    by_coverage = figure.rows.filter(variant="confidence").sort("reviewed", descending=True)
+    is_shown = slice(49, 95)  # coverage 0.5 to 0.95
+    np.testing.assert_allclose(by_coverage["change_low"], low[is_shown])
+    np.testing.assert_allclose(by_coverage["change_high"], high[is_shown])
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "seeds", "risk_note", "found_note"),
+    [
+        (
+            10,
+            (4, 5),
+            r" Band: .*pointwise 95% .* 400 .* groups\b.*\. .*protocol seeds\.",
+            r" .*change .* 95% interval\. .*protocol seeds\.",
+        ),
+        (9, (4,), r" No band: [^.]* fewer than 10 groups\.", r" [^.]*too few groups [^.]*interval\."),
+    ],
+)
+def test_captions_of_rankings_explain_the_interval(n_groups, seeds, risk_note, found_note):
+    results = make_ranking_results(n_groups, seeds)
+    for figure, note in ((risk_coverage, risk_note), (errors_found, found_note)):
+        caption = figure(results).caption
+        assert caption.startswith(figure.caption)
+        assert re.fullmatch(note, caption.removeprefix(figure.caption))
+
+
+def test_the_variant_of_the_map_is_plotted_even_without_a_color():
+    results = make_ranking_results()
+    scores = results.scores.with_columns(logit_label_intercept=pl.col("logit_mrp"))
+    shown = replace(results, scores=scores, variant="label_intercept")
+    assert [*retained_errors(shown).estimate] == ["confidence", "label_intercept", "mrp"]
+    assert [*retained_errors(replace(shown, variant="mrp")).estimate] == ["confidence", "mrp"]
