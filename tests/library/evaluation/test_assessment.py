@@ -1,4 +1,4 @@
-"""Summaries of the library: their text, and what an assessment reports about rows of each origin."""
+"""What an assessment reports about rows of each origin."""
 
 import re
 
@@ -9,7 +9,6 @@ from relmap import InputError
 from relmap.decisions import FixedDecisions
 from relmap.errors import naming
 from relmap.evaluation.assessment import MapAssessment
-from relmap.evaluation.summary import Cuts, Summary
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument
 from relmap.maps.score import FittedMap
@@ -40,28 +39,6 @@ def assess(
     rows = make_rows() if rows is None else rows
     fitted = np.arange(len(rows)) < n_fitted
     return MapAssessment(document, rows, FittedMap.from_document(document)(rows), origin, [READING_NOTE], fitted)
-
-
-def test_a_summary_is_printed_with_its_notes_at_the_end_and_escapes():
-    summary = Summary(lines=("Use <it>.", "  table\x07row"), notes=("A & B.",), numbers={"parts": [1, 2]})
-    assert str(summary) == "Use <it>.\n  table\\u0007row\nA & B."
-    assert summary._repr_html_() == (
-        '<p><strong>Use &lt;it&gt;.</strong></p><pre style="white-space: pre-wrap">  table\\u0007row\nA &amp; B.</pre>'
-    )
-    assert "parts" not in repr(summary)
-
-
-def test_numbers_of_a_summary_are_copied():
-    summary = Summary(lines=("x",), numbers={"parts": [1, 2]})
-    copied = summary.to_dict()
-    copied["parts"].append(3)
-    assert summary.to_dict() == {"parts": [1, 2]}
-    assert Summary(lines=("x",)).to_dict() == {}
-
-
-@pytest.mark.parametrize("cut", [None, 0.0, 0.75])
-def test_the_cut_of_a_summary_is_the_cut_for_all_decisions(cut):
-    assert Cuts(lines=(), numbers={"overall": {"cut": cut}}).cut == cut
 
 
 def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityThresholds:
