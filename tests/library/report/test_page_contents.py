@@ -21,14 +21,11 @@ from relmap.maps.document import describe_map
 from relmap.maps.score import ScoredDecisions
 from relmap.report import html as html_module
 from relmap.report import page as page_module
-from relmap.report import score as score_module
 from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
 from relmap.report.html import figure_json, mark_code, render_page, template_environment
 from relmap.report.page import render_map_page
-from relmap.report.score import precision_recall_svg
 from relmap.routing.apply import default_threshold
 from relmap.routing.choose import choose_cut
-from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
 
 FIT = FitSummary(
@@ -263,48 +260,3 @@ def test_lines_of_template_blocks_leave_no_blank_lines(tmp_path):
     (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['intervals'].title }}")
     template = template_environment(tmp_path).get_template("page.jinja")
     assert template.render() == "a\n  b\ncIntervals"
-
-
-def make_score_threshold(metric: str, target: float, threshold: float | None) -> ScoreThreshold:
-    fields = dict.fromkeys(ScoreThreshold.__dataclass_fields__)
-    return ScoreThreshold(**fields | {"metric": metric, "target": target, "threshold": threshold})
-
-
-def test_the_chart_of_score_thresholds_marks_the_last_point_at_or_above_each(monkeypatch):
-    monkeypatch.setattr(score_module, "svg", lambda spec: spec)
-    curve = pl.DataFrame(
-        {"threshold": [0.9, 0.5, 0.25], "recall": [0.2, 0.6, 1.0], "precision": [1.0, 0.75, 0.5]},
-    )
-    fields = dict.fromkeys(ScoreThresholds.__dataclass_fields__)
-    thresholds = (
-        make_score_threshold("precision", 0.7, 0.5),
-        make_score_threshold("recall", 0.9, None),
-        make_score_threshold("recall", 0.625, 0.26),
-    )
-    spec = precision_recall_svg(ScoreThresholds(**fields | {"curve": curve, "thresholds": thresholds}))
-    points = [row for row in spec["data"]["values"] if row["kind"] == "threshold"]
-    assert [(row["name"], row["threshold"]) for row in points] == [
-        ("precision at least 70%: 0.5", 0.5),
-        ("recall at least 62.5%: 0.26", 0.5),
-    ]
-    assert [row["name"] for row in spec["data"]["values"] if row["kind"] == "curve"] == ["", "", ""]
-    assert spec["title"].startswith("Precision and recall ")
-    assert (spec["width"], spec["height"]) == (480, 300)
-    assert spec["config"]["axis"]["titleFontSize"] == 12
-    line, marks = spec["layer"]
-    axes = {}
-    for name in ("recall", "precision"):
-        scale = {"domain": [0, 1]}
-        axes[name] = {"field": name, "type": "quantitative", "axis": {"format": "%"}, "scale": scale}
-    for layer in (line, marks):
-        assert (layer["encoding"]["x"], layer["encoding"]["y"]) == (axes["recall"], axes["precision"])
-    assert line["mark"] == {"type": "line", "color": "var(--mrp)", "strokeWidth": 2}
-    assert line["encoding"]["order"] == {"field": "threshold", "type": "quantitative"}
-    assert marks["mark"] == {"type": "point", "filled": True, "size": 90, "opacity": 1}
-    legend = {"title": "Threshold for"}
-    colors = ["var(--isotonic)", "var(--platt)", "var(--other)"]
-    name = {"field": "name", "type": "nominal", "legend": legend}
-    scale = marks["encoding"]["color"].pop("scale")
-    assert marks["encoding"]["color"] == name
-    assert scale["range"][:3] == colors
-    assert marks["encoding"]["shape"] == name
