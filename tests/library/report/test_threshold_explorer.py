@@ -1,7 +1,7 @@
 """Threshold explorer of the report page: its counts and intervals equal loops over rows, and its JSON is small."""
 
 import json
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from relmap.report.threshold_explorer import (
     MAX_THRESHOLDS,
     ThresholdExplorer,
     ThresholdResults,
+    _ClusteredRows,
     choose_thresholds,
 )
 from tests import maps
@@ -342,3 +343,13 @@ def test_all_levels_are_separated_if_they_fit_however_many_rows_they_have():
     reliability = np.repeat([0.05, 0.15, 0.25, 0.35], [1, 90, 1, 1])
     assert choose_thresholds(reliability, 7, 0.5).tolist() == [0.0, 0.1, 0.2, 0.3, 0.5, 1.0]
     assert choose_thresholds(reliability, 6, 0.5).tolist() == [0.0, 0.1, 0.3, 0.5, 1.0]
+
+
+def test_results_at_thresholds_are_immutable_and_compared_by_identity():
+    sample = make_sample(3, 20)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
+    rows = _ClusteredRows.from_sample(sample)
+    for value, name in ((explorer, "initial"), (explorer.overall, "total"), (rows, "copies")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, None)
+        assert len({value, replace(value)}) == 2
