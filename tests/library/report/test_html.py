@@ -7,7 +7,6 @@ import pytest
 from jinja2 import UndefinedError
 
 from relmap.report import html as html_module
-from relmap.report.concepts import CONCEPTS, Concept
 from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
 from relmap.report.html import figure_json, mark_code, render_page, template_environment
 
@@ -59,10 +58,3 @@ def test_a_variable_of_a_sentence_is_marked_as_code_by_a_template(tmp_path):
     (tmp_path / "page.jinja").write_text("{{ text | code }} {{ text }}")
     page = template_environment(tmp_path).get_template("page.jinja").render(text="`a` < b")
     assert page == "<code>a</code> &lt; b `a` &lt; b"
-
-
-def test_a_concept_is_immutable():
-    concept = CONCEPTS["intervals"]
-    with pytest.raises(AttributeError):
-        concept.title = "other"
-    assert concept == Concept(name="intervals", title=concept.title, definition=concept.definition)
