@@ -8,8 +8,6 @@ from relmap.io.signals import NumberSignal, TextSignal
 from relmap.maps.cross_fit import CrossFit
 from relmap.maps.score import FittedMap
 from relmap.maps.seen import (
-    MAX_COUNTED_LABELS,
-    MIN_LABEL_ROWS,
     count_codes,
     count_column,
     count_confidences_by_label,
@@ -24,14 +22,14 @@ def make_number(name: str) -> NumberSignal:
 
 
 def test_only_frequent_labels_are_counted():
-    decision = np.repeat([0, 1, 2], [500, MIN_LABEL_ROWS, MIN_LABEL_ROWS - 1])
+    decision = np.repeat([0, 1, 2], [500, 50, 49])
     confidence = np.linspace(0.4, 1, len(decision))
     counted = count_confidences_by_label(confidence, decision, None, None)
     assert [column.label for column in counted] == [0, 1]
-    assert [sum(column.counts) for column in counted] == [500, MIN_LABEL_ROWS]
+    assert [sum(column.counts) for column in counted] == [500, 50]
     assert count_confidences_by_label(np.full(len(decision), 0.5), decision, None, None) == []
     many = count_confidences_by_label(np.tile(confidence, 30), np.repeat(np.arange(30), len(decision)), None, None)
-    assert len(many) == MAX_COUNTED_LABELS
+    assert len(many) == 20
 
 
 def test_the_design_effect_of_identical_rows_is_their_number():
