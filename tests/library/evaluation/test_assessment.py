@@ -344,6 +344,8 @@ def test_a_known_comparison_is_not_computed_again(monkeypatch):
     evaluation = assessment.evaluate(comparison=comparison)
     assert evaluation.to_dict() == expected
     assert expected["comparison"] == "no measurable difference"
+    with pytest.raises(ValueError, match="zip"):
+        assessment.evaluate(comparison=comparison | {"labels": comparison["labels"][:2]})
     assert [top["share"] for top in expected["top"]] == [0.1, 0.3]
 
 

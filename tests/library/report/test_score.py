@@ -1,6 +1,7 @@
 """Figure of thresholds on a score, of made-up curves: points of the thresholds, lines, colors and legends."""
 
 import polars as pl
+import pytest
 
 from relmap.report import score as score_module
 from relmap.report.score import precision_recall_svg
@@ -89,6 +90,8 @@ def test_the_chart_of_grades_has_a_line_and_points_for_each_border(monkeypatch):
     assert marks["encoding"]["color"] == color
     shape = marks["encoding"]["shape"]
     assert (shape["field"], shape["legend"]) == ("metric", {"title": "Threshold for"})
+    with pytest.raises(ValueError, match="zip"):
+        precision_recall_svg(GradeThresholds(**fields | {"grades": ("no", "yes"), "borders": (lower, upper)}))
 
 
 def test_the_chart_of_score_thresholds_is_drawn_as_svg():

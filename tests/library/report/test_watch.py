@@ -65,6 +65,11 @@ def test_a_panel_shows_the_shares_of_fit_rows_and_new_rows_in_each_range(monkeyp
         assert panel["encoding"]["x"]["sort"] == places_of_column
 
 
+def test_shares_without_a_name_are_rejected(monkeypatch):
+    with pytest.raises(ValueError, match="zip"):
+        draw(monkeypatch, make_change("confidence", edges=(0.25,)))
+
+
 def test_a_label_has_a_panel_only_if_its_confidences_changed(monkeypatch):
     edges = (0.25, 0.5)
     changed = make_change("confidence", is_changed=True, label=1, edges=edges)
