@@ -57,8 +57,12 @@ def _few_resamples():
         yield
 
 
-def page_variables(monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, **others: Any) -> dict[str, Any]:
-    """Return what the page is rendered from."""
+def page_variables(
+    monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, *, with_figures: bool = False, **others: Any
+) -> dict[str, Any]:
+    """Return what the page is rendered from; without figures, which take most of the time, unless they are tested."""
+    if not with_figures:
+        monkeypatch.setattr(page_module, "_figures", lambda _: [])
     monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
     map_file = others.get("map_file", Path("some folder/a.map.json"))
     return render_map_page(assessment, others.get("fit", FIT), map_file)
@@ -162,7 +166,8 @@ def test_notes_of_the_explorer_name_labels_without_decisions_and_weights(monkeyp
     ],
 )
 def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, variant, columns, keys):
-    variables = page_variables(monkeypatch, assess(n_rows=60, variant=variant, **columns))
+    assessment = assess(n_rows=60, variant=variant, **columns)
+    variables = page_variables(monkeypatch, assessment, with_figures=True)
     figures = [variables["first_figure"], *variables["figures"]]
     assert [figure.key for figure in figures if figure is not None] == keys
 
@@ -218,6 +223,7 @@ def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
 
 def test_commands_read_a_run_of_trec_if_the_fit_did(monkeypatch):
     monkeypatch.setattr(page_module, "render_page", lambda _, **variables: variables)
+    monkeypatch.setattr(page_module, "_figures", lambda _: [])
     trec = TrecFiles(Path("my.run"), Path("my_qrels.txt"), relevant_from=2)
     variables = render_map_page(assess(n_rows=60), FIT, Path("a.map.json"), trec)
     assert variables["command"] == "relmap apply --map a.map.json --run new.run --out scored.csv"
