@@ -74,7 +74,7 @@ def test_a_label_has_a_panel_only_if_its_confidences_changed(monkeypatch):
     edges = (0.25, 0.5)
     changed = make_change("confidence", is_changed=True, label=1, edges=edges)
     unchanged = make_change("confidence", label=2, edges=edges)
-    spec = draw(monkeypatch, make_change("decision"), changed, unchanged)
+    spec = draw(monkeypatch, make_change("decision"), unchanged, changed)
     titles = [panel["title"].partition(":")[0] for panel in spec["vconcat"]]
     assert titles == ["decision", "confidence of rows decided fair"]
 
