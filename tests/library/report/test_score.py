@@ -92,8 +92,3 @@ def test_the_chart_of_grades_has_a_line_and_points_for_each_border(monkeypatch):
     assert (shape["field"], shape["legend"]) == ("metric", {"title": "Threshold for"})
     with pytest.raises(ValueError, match="zip"):
         precision_recall_svg(GradeThresholds(**fields | {"grades": ("no", "yes"), "borders": (lower, upper)}))
-
-
-def test_the_chart_of_score_thresholds_is_drawn_as_svg():
-    thresholds = make_score_thresholds(make_curve((0.9, 0.5, 1.0)), make_score_threshold("recall", 0.4, 0.7))
-    assert precision_recall_svg(thresholds).startswith("<svg")
