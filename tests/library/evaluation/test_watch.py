@@ -27,13 +27,6 @@ from relmap.evaluation.watch import (
 )
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument, Seen, SeenColumn
-from relmap.maps.seen import (
-    MAX_COUNTED_LABELS,
-    MIN_LABEL_ROWS,
-    count_codes,
-    count_column,
-    count_confidences_by_label,
-)
 from relmap.report.watch import describe_ranges, shares_svg
 from tests.maps import run_command
 
@@ -123,17 +116,6 @@ def test_a_rise_for_one_label_and_a_fall_for_another_are_found_within_the_labels
     assert {change.label for change in watch_file(without, rows).columns} == {None}
 
 
-def test_only_frequent_labels_are_counted():
-    decision = np.repeat([0, 1, 2], [500, MIN_LABEL_ROWS, MIN_LABEL_ROWS - 1])
-    confidence = np.linspace(0.4, 1, len(decision))
-    counted = count_confidences_by_label(confidence, decision, None, None)
-    assert [column.label for column in counted] == [0, 1]
-    assert [sum(column.counts) for column in counted] == [500, MIN_LABEL_ROWS]
-    assert count_confidences_by_label(np.full(len(decision), 0.5), decision, None, None) == []
-    many = count_confidences_by_label(np.tile(confidence, 30), np.repeat(np.arange(30), len(decision)), None, None)
-    assert len(many) == MAX_COUNTED_LABELS
-
-
 def test_given_thresholds_replace_the_default_threshold(model):
     rows = new_rows(2)
     thresholds = np.array([0.5, 0.9, np.inf])
@@ -208,30 +190,6 @@ def test_repeated_rows_of_a_group_are_no_evidence(model):
     assert min(change.p_value for change in as_groups.columns) > 1000 * min(
         change.p_value for change in as_rows.columns
     )
-
-
-def test_the_design_effect_of_identical_rows_is_their_number():
-    code = np.repeat(np.random.default_rng(0).integers(0, 3, 400), 5)
-    _, effect = count_codes(code, 3, None, np.repeat(np.arange(400), 5))
-    assert effect == pytest.approx(5, rel=0.02)
-    _, alone = count_codes(code, 3, None, np.arange(2000))
-    assert alone == pytest.approx(1, rel=0.02)
-
-
-def test_weighted_rows_count_by_their_weight():
-    counts, effect = count_codes(np.array([0, 0, 1]), 2, np.array([1.0, 1.0, 2.0]), None)
-    assert counts[0] == pytest.approx(counts[1])
-    assert sum(counts) == pytest.approx(16 / 6)  # the effective number of rows
-    assert effect == 1
-
-
-def test_limits_lie_between_values():
-    seen = count_column("x", np.repeat([0.2, 0.5, 0.9], [10, 70, 20]), None, None)
-    assert seen.edges == (0.35, 0.7)
-    assert seen.counts == (10, 70, 20)
-    constant = count_column("x", np.full(5, 0.3), None, None)
-    assert constant.edges == ()
-    assert constant.counts == (5,)
 
 
 @pytest.mark.parametrize(("shares", "n_rows"), [((0.5, 0.5), 59), ((0.6, 0.3, 0.1), 300)])

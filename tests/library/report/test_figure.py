@@ -15,15 +15,12 @@ from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.evaluation.assessment import MapAssessment
 from relmap.maps.score import ScoredDecisions
-from relmap.metrics.resampling import draw_resamples
 from relmap.projection.labelwise import Lines
 from relmap.report import plot as plot_module
-from relmap.report.curves import reliability_by_label
 from relmap.report.figure import (
     ROWS,
     Drawing,
     Figure,
-    Results,
     page_spec,
     print_spec,
     theme,
@@ -31,187 +28,8 @@ from relmap.report.figure import (
     with_light_colors,
 )
 from relmap.report.plot import Plot, fitted_curves, plot_map, results_of_map
-from relmap.report.ranking import COVERAGE, errors_found, retained_errors, risk_coverage
 from tests import maps
-
-LABELS = ("7", "yes", "no")
-KNOTS = (0.0, 0.25, 0.5, 1.0)
-VALUES = (-2.0, -1.0, 0.5, 3.0)
-
-
-def make_scores(rows: dict[int, int], confidence: float = 0.8, reliability: float = 0.7) -> pl.DataFrame:
-    """Make the given number of rows for each decided label; every third row is wrong."""
-    decision = np.repeat(list(rows), list(rows.values()))
-    n_rows = len(decision)
-    label = np.where(np.arange(n_rows) % 3 == 2, (decision + 1) % 3, decision)
-    return pl.DataFrame(
-        {
-            "row": np.arange(n_rows),
-            "label": label,
-            "decision": decision,
-            "confidence": np.full(n_rows, confidence),
-            "reliability": np.full(n_rows, reliability),
-        }
-    )
-
-
-def make_results(scores: pl.DataFrame, seeds: tuple[int, ...] = (4,), **fields: object) -> Results:
-    """Make results of two calibrators, of which the figures show `ts`; the rows of `uncal` must not appear."""
-    other = scores.with_columns(calibrator=pl.lit("uncal"), confidence=pl.lit(0.99), decision=pl.lit(0, pl.Int64))
-    shown = scores.with_columns(calibrator=pl.lit("ts"))
-    frames = [frame.with_columns(seed=pl.lit(seed)) for frame in (other, shown) for seed in seeds]
-    columns = frames[1].columns
-    all_scores = pl.concat([frame.select(columns) for frame in frames])
-    return Results(
-        name="shop", display_name="the shop", labels=LABELS, scores=all_scores, test_rows=len(scores), **fields
-    )
-
-
-def make_lattice(seed: int, rows: tuple[int, ...], fallbacks: tuple[str, ...], **fields: object) -> dict[str, object]:
-    """Make an entry of `lattices` in curves.json: the fitted curves of a seed. All labels have the same values."""
-    curves = []
-    for n_rows, fallback in zip(rows, fallbacks, strict=True):
-        curves.append({"rows": n_rows, "fallback": fallback, "values": [*VALUES]})
-    return {"calibrator": "ts", "variant": "mrp", "seed": seed, "knots": [*KNOTS], "curves": curves} | fields
-
-
-def headings(rows: pl.DataFrame) -> list[str]:
-    return rows["panel"].unique(maintain_order=True).to_list()
-
-
-def test_headings_of_reliability_panels_mark_labels_with_few_fit_rows_or_too_few_rows_for_a_dot():
-    lattices = [make_lattice(4, (300, 99, 100), ("none", "none", "none"))]
-    results = make_results(make_scores({0: 1020, 1: 19, 2: 20}), lattices=lattices)
-    figure = reliability_by_label(results)
-    many, few, enough_for_a_dot = headings(figure.rows)
-    assert (many, enough_for_a_dot) == ("label 7\n1,020 rows", "no\n20 rows")
-    assert re.fullmatch(r"yes \(few rows .*fit\)\n19 rows\ntoo few .*dot", few)
-    dots = figure.rows.filter(pl.col("kind") != "identity").select("label", "kind", "confidence", "rows").unique()
-    rounded = dots.filter(label="no").with_columns(pl.col("confidence").round(9))
-    assert set(rounded.rows()) == {("no", "confidence", 0.8, 20), ("no", "MRP", 0.7, 20)}
-    assert "yes" not in set(dots["label"])
-
-
-@pytest.mark.parametrize(
-    ("confidence", "reliability", "lowest"), [(0.8, 0.29, 0.2), (0.8, 0.31, 0.3), (0.8, 0.9, 1 / 3), (0.12, 0.9, 0.1)]
-)
-def test_reliability_axes_begin_at_the_lowest_probability_rounded_down(confidence, reliability, lowest):
-    scores = make_scores({0: 3}, confidence=confidence, reliability=0.95)
-    lowest_row = scores.head(1).with_columns(reliability=pl.lit(reliability))
-    figure = reliability_by_label(make_results(pl.concat([scores, lowest_row])))
-    ends = figure.rows.filter(kind="identity", label="no")["confidence"].to_list()
-    assert ends == pytest.approx([lowest, 1])
-    x_axis = figure.spec["spec"]["layer"][0]["encoding"]["x"]
-    assert x_axis["scale"] == {"clamp": True, "domain": [pytest.approx(lowest), 1]}
-    assert x_axis["title"] == "estimated probability"
-
-
-@pytest.mark.parametrize(("seeds", "note"), [((4,), ""), ((4, 5), " First protocol seed.")])
-def test_the_caption_names_the_first_of_several_seeds(seeds, note):
-    figure = reliability_by_label(make_results(make_scores({0: 3}), seeds=seeds))
-    assert figure.caption == reliability_by_label.caption + note
-
-
-@pytest.mark.parametrize(("n_labels", "n_columns"), [(2, 2), (3, 3), (4, 3)])
-def test_panels_have_at_most_three_columns(n_labels, n_columns):
-    results = replace(make_results(make_scores({0: 3})), labels=("a", "b", "c", "d")[:n_labels])
-    assert reliability_by_label(results).spec["columns"] == n_columns
-
-
-def make_ranking_results(n_groups: int = 30, seeds: tuple[int, ...] = (4, 5)) -> Results:
-    """Make 60 rows in groups; the scores differ between seeds."""
-    generator = np.random.default_rng(3)
-    n_rows = 60
-    frames = []
-    for seed in seeds:
-        frames.append(
-            pl.DataFrame(
-                {
-                    "row": np.arange(n_rows),
-                    "group": [f"q{row % n_groups:02}" for row in range(n_rows)],
-                    "label": np.arange(n_rows) % 4 == 0,
-                    "decision": np.zeros(n_rows, dtype=bool),
-                    "calibrator": "ts",
-                    "seed": seed,
-                    "confidence": generator.random(n_rows),
-                    "logit_confidence": np.round(generator.normal(size=n_rows), 1),
-                    "logit_mrp": generator.normal(size=n_rows),
-                }
-            )
-        )
-    return Results(name="shop", display_name="shop", labels=("a", "b"), scores=pl.concat(frames), test_rows=n_rows)
-
-
-def test_resampled_errors_are_means_over_the_seeds_in_the_same_resamples_of_groups():
-    results = make_ranking_results()
-    errors = retained_errors(results)
-    frames = [results.scored_rows(seed) for seed in results.seeds]
-    resamples = draw_resamples(frames[0]["group"].to_numpy(), resamples=400, seed=0)
-    for variant in ("confidence", "mrp"):
-        by_seed = []
-        for frame in frames:
-            correct = frame["correct"].to_numpy()
-            by_seed.append(resamples.errors_retained(frame[f"logit_{variant}"].to_numpy(), correct, COVERAGE))
-        np.testing.assert_allclose(errors.resampled[variant], np.mean(by_seed, axis=0))
-    assert errors.resampled["mrp"].shape == (400, 100)
-
-
-def test_bands_are_percentiles_of_the_resampled_curves():
-    results = make_ranking_results()
-    resampled = retained_errors(results).resampled["mrp"]
-    risk = risk_coverage(results).rows.filter(variant="MRP")
-    is_shown = COVERAGE >= 0.05
-    low, high = np.percentile(resampled / COVERAGE, [2.5, 97.5], axis=0)
-    np.testing.assert_allclose(risk["low"], low[is_shown])
-    np.testing.assert_allclose(risk["high"], high[is_shown])
-    np.testing.assert_allclose(risk["coverage"], np.arange(5, 101) / 100)
-
-
-def test_errors_found_have_the_interval_of_the_difference_between_the_map_and_the_confidence():
-    results = make_ranking_results()
-    figure = errors_found(results)
-    reviewed_shares = np.arange(5, 51) / 100
-    assert figure.rows["variant"].unique(maintain_order=True).to_list() == ["MRP", "confidence"]
-    np.testing.assert_allclose(figure.rows["reviewed"], np.tile(reviewed_shares, 2))
-    resampled = retained_errors(results).resampled
-    found_per_1000_reviews = {}
-    for variant, errors in resampled.items():
-        reviewed_errors = errors[:, -1:] - errors[:, :-1]
-        found_per_1000_reviews[variant] = 1000 * reviewed_errors / (1 - COVERAGE[:-1])
-    change = found_per_1000_reviews["mrp"] - found_per_1000_reviews["confidence"]
-    low, high = np.percentile(change, [2.5, 97.5], axis=0)
-    by_coverage = figure.rows.filter(variant="confidence").sort("reviewed", descending=True)
-    is_shown = slice(49, 95)  # coverage 0.5 to 0.95
-    np.testing.assert_allclose(by_coverage["change_low"], low[is_shown])
-    np.testing.assert_allclose(by_coverage["change_high"], high[is_shown])
-
-
-@pytest.mark.parametrize(
-    ("n_groups", "seeds", "risk_note", "found_note"),
-    [
-        (
-            10,
-            (4, 5),
-            r" Band: .*pointwise 95% .* 400 .* groups\b.*\. .*protocol seeds\.",
-            r" .*change .* 95% interval\. .*protocol seeds\.",
-        ),
-        (9, (4,), r" No band: [^.]* fewer than 10 groups\.", r" [^.]*too few groups [^.]*interval\."),
-    ],
-)
-def test_captions_of_rankings_explain_the_interval(n_groups, seeds, risk_note, found_note):
-    results = make_ranking_results(n_groups, seeds)
-    for figure, note in ((risk_coverage, risk_note), (errors_found, found_note)):
-        caption = figure(results).caption
-        assert caption.startswith(figure.caption)
-        assert re.fullmatch(note, caption.removeprefix(figure.caption))
-
-
-def test_the_variant_of_the_map_is_plotted_even_without_a_color():
-    results = make_ranking_results()
-    scores = results.scores.with_columns(logit_label_intercept=pl.col("logit_mrp"))
-    shown = replace(results, scores=scores, variant="label_intercept")
-    assert [*retained_errors(shown).estimate] == ["confidence", "label_intercept", "mrp"]
-    assert [*retained_errors(replace(shown, variant="mrp")).estimate] == ["confidence", "mrp"]
+from tests.scores import headings, make_lattice, make_results, make_scores
 
 
 def assess(

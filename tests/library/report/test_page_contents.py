@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
-from jinja2 import UndefinedError
 from scipy.special import logit
 
 from relmap.decisions import FixedDecisions
@@ -17,19 +15,15 @@ from relmap.evaluation import assessment as assessment_module
 from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.summary import FitSummary
+from relmap.io.column_layout import TrecFiles
 from relmap.maps.document import describe_map
 from relmap.maps.score import ScoredDecisions
-from relmap.report import html as html_module
 from relmap.report import page as page_module
-from relmap.report import score as score_module
-from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
-from relmap.report.html import figure_json, mark_code, render_page, template_environment
-from relmap.report.page import render_map_page
-from relmap.report.score import precision_recall_svg
+from relmap.report.page import describe_automatic_rows, render_map_page
 from relmap.routing.apply import default_threshold
 from relmap.routing.choose import choose_cut
-from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
+from tests.texts import numbers_in
 
 FIT = FitSummary(
     lines=("Better than your confidence.", "The map: a curve."),
@@ -63,8 +57,12 @@ def _few_resamples():
         yield
 
 
-def page_variables(monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, **others: Any) -> dict[str, Any]:
-    """Return what the page is rendered from."""
+def page_variables(
+    monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, *, with_figures: bool = False, **others: Any
+) -> dict[str, Any]:
+    """Return what the page is rendered from; without figures, which take most of the time, unless they are tested."""
+    if not with_figures:
+        monkeypatch.setattr(page_module, "_figures", lambda _: [])
     monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
     map_file = others.get("map_file", Path("some folder/a.map.json"))
     return render_map_page(assessment, others.get("fit", FIT), map_file)
@@ -104,18 +102,6 @@ def test_the_page_omits_lines_whose_numbers_are_in_a_table(monkeypatch):
     lines_of_table = [line for line in assessment.evaluate().details if line.startswith("  ")]
     assert len(lines_of_table) == len(maps.LABEL_NAMES)
     assert [*details, *lines_of_table] == sorted(assessment.evaluate().details, key=lambda line: line.startswith("  "))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("By default, `apply` uses <b>.", "By default, <code>apply</code> uses &lt;b&gt;."),
-        ("`<i>` and `b`", "<code>&lt;i&gt;</code> and <code>b</code>"),
-        ("one ` alone", "one ` alone"),
-    ],
-)
-def test_text_between_backticks_is_code_and_everything_is_escaped(text, expected):
-    assert mark_code(text) == expected
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -180,7 +166,8 @@ def test_notes_of_the_explorer_name_labels_without_decisions_and_weights(monkeyp
     ],
 )
 def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, variant, columns, keys):
-    variables = page_variables(monkeypatch, assess(n_rows=60, variant=variant, **columns))
+    assessment = assess(n_rows=60, variant=variant, **columns)
+    variables = page_variables(monkeypatch, assessment, with_figures=True)
     figures = [variables["first_figure"], *variables["figures"]]
     assert [figure.key for figure in figures if figure is not None] == keys
 
@@ -234,77 +221,45 @@ def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
     assert table.note.endswith(f". {' '.join(notes[1:])}")
 
 
-def test_a_figure_is_written_as_json_without_tags():
-    rows = pl.DataFrame({"text": ["größer", "</script>"], "number": [1, None], "share": [0.5, 0.25], "is_true": True})
-    figure = DrawnFigure(key="k", title="t", caption="c", rows=rows, spec={"mark": "<b>"})
-    text = figure_json(figure)
-    assert "<" not in text
-    assert "größer" in text
-    assert ": " not in text
-    assert json.loads(text) == {
-        "spec": {"mark": "<b>"},
-        "csv": "text,number,share,is_true\ngrößer,1,0.5,true\n</script>,,0.25,true\n",
-        "types": {"text": "string", "number": "number", "share": "number", "is_true": "string"},
-    }
-
-
-def test_templates_of_given_folders_come_first_and_escape_their_variables(tmp_path, monkeypatch):
-    monkeypatch.setattr(html_module, "vega_script", lambda: "<library>")
-    (tmp_path / "map.html.jinja").write_text(
-        "{{ name }}{{ vega }}{{ font }}{{ colors.light.ink }}{{ colors.dark.ink }}"
+def test_commands_read_a_run_of_trec_if_the_fit_did(monkeypatch):
+    monkeypatch.setattr(page_module, "render_page", lambda _, **variables: variables)
+    monkeypatch.setattr(page_module, "_figures", lambda _: [])
+    trec = TrecFiles(Path("my.run"), Path("my_qrels.txt"), relevant_from=2)
+    variables = render_map_page(assess(n_rows=60), FIT, Path("a.map.json"), trec)
+    assert variables["command"] == "relmap apply --map a.map.json --run new.run --out scored.csv"
+    assert variables["explorer"].command_before == (
+        "relmap thresholds --map a.map.json --run other.run --qrels other_qrels.txt --relevant-from 2 --cut "
     )
-    page = render_page("map.html.jinja", folders=(tmp_path,), name="<größer>")
-    assert page == f"&lt;größer&gt;<library>{FONT.replace(chr(39), '&#39;')}{LIGHT['ink']}{DARK['ink']}"
-    with pytest.raises(UndefinedError, match="name"):
-        render_page("map.html.jinja", folders=(tmp_path,))
 
 
-def test_lines_of_template_blocks_leave_no_blank_lines(tmp_path):
-    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['intervals'].title }}")
-    template = template_environment(tmp_path).get_template("page.jinja")
-    assert template.render() == "a\n  b\ncIntervals"
+def answer_at(threshold: float, reliability: list[float], *, correct: list[bool]) -> str:
+    """Describe the rows at or above the default threshold of a map."""
+    decision = np.zeros(len(reliability), dtype=np.int64)
+    rows = FixedDecisions(decision=decision, confidence=np.array(reliability), label=1 - np.array(correct, dtype=int))
+    document = maps.make_map().model_copy(update={"default_threshold": threshold})
+    scored = ScoredDecisions(rows.confidence, logit(reliability))
+    return describe_automatic_rows(MapAssessment(document, rows, scored, "new", [], np.zeros(len(rows), dtype=bool)))
 
 
-def make_score_threshold(metric: str, target: float, threshold: float | None) -> ScoreThreshold:
-    fields = dict.fromkeys(ScoreThreshold.__dataclass_fields__)
-    return ScoreThreshold(**fields | {"metric": metric, "target": target, "threshold": threshold})
+def test_rows_at_the_threshold_are_automatic():
+    answer = answer_at(0.5, [0.25, 0.5, 0.75, 0.125], correct=[True, True, False, True])
+    assert numbers_in(answer) == ["0.5", "50.0%", "50.0%"]
+    assert numbers_in(answer_at(0.5, [0.5, 0.75], correct=[True, True])) == ["0.5", "100.0%"]
+    assert answer_at(0.5, [0.5, 0.75], correct=[True, True]).startswith("All")
+    nobody = answer_at(0.8, [0.25, 0.75], correct=[True, True])
+    assert nobody.startswith("None")
+    assert numbers_in(nobody) == ["0.8"]
 
 
-def test_the_chart_of_score_thresholds_marks_the_last_point_at_or_above_each(monkeypatch):
-    monkeypatch.setattr(score_module, "svg", lambda spec: spec)
-    curve = pl.DataFrame(
-        {"threshold": [0.9, 0.5, 0.25], "recall": [0.2, 0.6, 1.0], "precision": [1.0, 0.75, 0.5]},
-    )
-    fields = dict.fromkeys(ScoreThresholds.__dataclass_fields__)
-    thresholds = (
-        make_score_threshold("precision", 0.7, 0.5),
-        make_score_threshold("recall", 0.9, None),
-        make_score_threshold("recall", 0.625, 0.26),
-    )
-    spec = precision_recall_svg(ScoreThresholds(**fields | {"curve": curve, "thresholds": thresholds}))
-    points = [row for row in spec["data"]["values"] if row["kind"] == "threshold"]
-    assert [(row["name"], row["threshold"]) for row in points] == [
-        ("precision at least 70%: 0.5", 0.5),
-        ("recall at least 62.5%: 0.26", 0.5),
-    ]
-    assert [row["name"] for row in spec["data"]["values"] if row["kind"] == "curve"] == ["", "", ""]
-    assert spec["title"].startswith("Precision and recall ")
-    assert (spec["width"], spec["height"]) == (480, 300)
-    assert spec["config"]["axis"]["titleFontSize"] == 12
-    line, marks = spec["layer"]
-    axes = {}
-    for name in ("recall", "precision"):
-        scale = {"domain": [0, 1]}
-        axes[name] = {"field": name, "type": "quantitative", "axis": {"format": "%"}, "scale": scale}
-    for layer in (line, marks):
-        assert (layer["encoding"]["x"], layer["encoding"]["y"]) == (axes["recall"], axes["precision"])
-    assert line["mark"] == {"type": "line", "color": "var(--mrp)", "strokeWidth": 2}
-    assert line["encoding"]["order"] == {"field": "threshold", "type": "quantitative"}
-    assert marks["mark"] == {"type": "point", "filled": True, "size": 90, "opacity": 1}
-    legend = {"title": "Threshold for"}
-    colors = ["var(--isotonic)", "var(--platt)", "var(--other)"]
-    name = {"field": "name", "type": "nominal", "legend": legend}
-    scale = marks["encoding"]["color"].pop("scale")
-    assert marks["encoding"]["color"] == name
-    assert scale["range"][:3] == colors
-    assert marks["encoding"]["shape"] == name
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (page_module.Table, {"title": "t", "note": "n", "columns": (), "rows": [], "concept": "c"}),
+        (page_module.ExplorerSection, {"content": "", "rows": "", "notes": [], "command_before": ""}),
+    ],
+)
+def test_parts_of_the_page_are_immutable(kind, fields):
+    part = kind(**fields)
+    for name in fields:
+        with pytest.raises(AttributeError):
+            setattr(part, name, None)

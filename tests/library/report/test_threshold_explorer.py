@@ -1,7 +1,7 @@
 """Threshold explorer of the report page: its counts and intervals equal loops over rows, and its JSON is small."""
 
 import json
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from relmap.report.threshold_explorer import (
     MAX_THRESHOLDS,
     ThresholdExplorer,
     ThresholdResults,
+    _ClusteredRows,
     choose_thresholds,
 )
 from tests import maps
@@ -342,3 +343,54 @@ def test_all_levels_are_separated_if_they_fit_however_many_rows_they_have():
     reliability = np.repeat([0.05, 0.15, 0.25, 0.35], [1, 90, 1, 1])
     assert choose_thresholds(reliability, 7, 0.5).tolist() == [0.0, 0.1, 0.2, 0.3, 0.5, 1.0]
     assert choose_thresholds(reliability, 6, 0.5).tolist() == [0.0, 0.1, 0.3, 0.5, 1.0]
+
+
+def test_results_at_thresholds_are_immutable_and_compared_by_identity():
+    sample = make_sample(3, 20)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
+    rows = _ClusteredRows.from_sample(sample)
+    for value, name in ((explorer, "initial"), (explorer.overall, "total"), (rows, "copies")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, None)
+        assert len({value, replace(value)}) == 2
+
+
+def explorer_of(reliability: list[float], threshold: float) -> ThresholdExplorer:
+    """Aggregate correct decisions for one label."""
+    values = np.array(reliability)
+    label = np.zeros(len(values), dtype=np.int64)
+    rows = FixedDecisions(decision=label, confidence=values, label=label)
+    sample = EvaluationSample.from_rows(rows, ScoredDecisions(values, logit(values)))
+    return ThresholdExplorer.from_sample(sample, threshold)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "initial"),
+    [(0.512345, 0.3), (0.712345, 0.8), (0.123456, 0.123456), (0.987654, 0.987654), (0.5123, 0.5123)],
+)
+def test_a_threshold_between_reliabilities_is_shortened(threshold, initial):
+    explorer = explorer_of([0.2, 0.7, 0.9], threshold)
+    assert explorer.thresholds[explorer.initial] == initial
+
+
+def test_hundredths_just_above_a_reliability_are_omitted():
+    thresholds = choose_thresholds(np.array([0.1 - 5e-10, 0.3 - 5e-10, 0.503]), 1000, 0.125)
+    omitted = {number / 100 for number in range(1, 100)} - set(thresholds.tolist())
+    assert omitted == {0.1, 0.3}
+
+
+def test_levels_without_a_number_of_nine_decimal_places_between_them_are_not_separated():
+    reliability = np.array([0.2, 0.7000000005, 0.7000000029, 0.9])
+    assert choose_thresholds(reliability, 50, 0.5).tolist() == [0.0, 0.3, 0.5, 0.8, 1.0]
+
+
+def test_groups_of_some_rows_are_found_whatever_the_number_of_the_first():
+    """Rows of the groups b and c have their own label; a comes before them."""
+    group = np.array(["a", "a", "b", "b", "c", "c"])
+    decision = np.array([0, 0, 1, 1, 1, 1])
+    values = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
+    rows = FixedDecisions(decision=decision, confidence=values, label=decision, group=group)
+    sample = EvaluationSample.from_rows(rows, ScoredDecisions(values, logit(values)), maps.METRIC_SETTINGS)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
+    for results in explorer.labels:
+        assert_equals_loop(results, sample, explorer.thresholds)

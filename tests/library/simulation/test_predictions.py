@@ -78,6 +78,14 @@ def test_a_label_without_decided_rows_has_the_pivot_0():
     assert (solved.pivot[[0, 2]] > 0).all()
 
 
+def test_a_label_with_a_single_decided_row_has_the_margin_of_this_row_as_its_pivot():
+    evidence = np.array([[4.0, 0.0]] * 9 + [[0.0, 4.0]])
+    solved = solve_relevance(evidence, np.array([0.9, 0.1]), residual=0.5)
+    scores = evidence + solved.bias
+    assert np.argmax(scores, axis=1).tolist() == [0] * 9 + [1]
+    np.testing.assert_allclose(solved.pivot, [scores[0, 0] - scores[0, 1], scores[9, 1] - scores[9, 0]])
+
+
 def test_the_sharpness_is_1_5_by_default():
     sharpness = solve_relevance(draw_evidence(50, 2), np.array([0.3, 0.7]), residual=2.0).sharpness
     np.testing.assert_allclose(np.log(sharpness), [-3.0, 3.0])
