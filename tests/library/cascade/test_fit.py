@@ -548,7 +548,7 @@ def test_a_target_out_of_reach_gives_no_cascade_but_the_numbers(fits):
     assert summary.numbers["alternatives"] == {"random routing": None, "thresholds on the confidences": None}
     assert summary.numbers["curves"]["the cascade"]
     assert summary.lines[0].startswith("No thresholds: ")
-    assert numbers_in(summary.lines[0])[1:] == ["120", "99.0%", "90%"]
+    assert numbers_in(summary.lines[0])[1:] == ["120", "99%", "90%"]
     assert " 90% confidence" in summary.lines[0]
 
 
