@@ -25,6 +25,15 @@ CONSTANT = 0.8  # confidence of models that state none
 AGREEMENT_WEIGHT = 0.5
 SUPPORT_WEIGHT = 1.0
 OUT_OF_FOLD_SHIFT = 0.25  # of the log-odds of the fit rows
+CASCADE_FIELDS = {  # of a document, without its steps and the columns that identify rows
+    "person_cost": 100.0,
+    "person_accuracy": 1.0,
+    "target_accuracy": 0.9,
+    "budget": None,
+    "confidence_level": 0.95,
+    "lower_bound": 0.9,
+    "seed": 1,
+}
 
 
 def make_step_map(
@@ -100,17 +109,7 @@ def make_cascade(
         )
         steps.append(CascadeStep(name=name, cost=cost, threshold=threshold, map=document))
         earlier.append(name)
-    defaults = {
-        "person_cost": 100.0,
-        "person_accuracy": 1.0,
-        "target_accuracy": 0.9,
-        "budget": None,
-        "confidence_level": 0.95,
-        "lower_bound": 0.9,
-        "seed": 1,
-        "identity_columns": ("id",),
-    }
-    return CascadeDocument(steps=tuple(steps), **(defaults | fields))
+    return CascadeDocument(steps=tuple(steps), **(CASCADE_FIELDS | {"identity_columns": ("id",)} | fields))
 
 
 def reliability_by_hand(

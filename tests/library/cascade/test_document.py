@@ -14,6 +14,7 @@ from relmap.errors import InputError
 from relmap.io.signals import NumberSignal
 from relmap.maps.document import MapDocument, Projection
 from relmap.projection.pooled import SignalAdjusted
+from tests.cascades import CASCADE_FIELDS
 from tests.maps import LABEL_NAMES, make_map, make_variants
 
 
@@ -40,17 +41,7 @@ STEPS = (make_step("small"), make_step("large", "small", cost=10.0, threshold=No
 
 
 def make_cascade(**fields: object) -> CascadeDocument:
-    values = {
-        "steps": STEPS,
-        "person_cost": 100.0,
-        "person_accuracy": 1.0,
-        "target_accuracy": 0.9,
-        "budget": None,
-        "confidence_level": 0.95,
-        "lower_bound": 0.9,
-        "seed": 1,
-        "identity_columns": ("query", "passage"),
-    }
+    values = CASCADE_FIELDS | {"steps": STEPS, "identity_columns": ("query", "passage")}
     return CascadeDocument(**(values | fields))
 
 
