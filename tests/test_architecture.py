@@ -284,26 +284,3 @@ def test_no_stage_depends_on_an_address_on_the_network():
 def test_dvc_ignores_caches():
     ignored = set((ROOT / ".dvcignore").read_text().split())
     assert ignored >= {"__pycache__", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
-
-
-def untested_modules(modules: list[Path], tests: list[Path]) -> list[Path]:
-    """List the modules without a file of tests in the same folder that is named after them."""
-    tested = set()
-    for test in tests:
-        words = test.stem.split("_")[1:]
-        for end in range(1, len(words) + 1):
-            tested.add((test.parent, "_".join(words[:end])))
-    named = [module for module in modules if not module.stem.startswith("__")]
-    return [module for module in named if (module.parent, module.stem) not in tested]
-
-
-def test_each_module_of_the_library_has_tests_named_after_it():
-    modules = [file.relative_to("relmap") for file in LIBRARY]
-    tests = [file.relative_to(ROOT / "tests/library") for file in (ROOT / "tests/library").glob("**/test_*.py")]
-    assert untested_modules(modules, tests) == []
-
-
-def test_a_module_without_tests_is_found():
-    tests = [Path("io/test_label_order_by_definition.py"), Path("maps/test_text.py")]
-    modules = [Path("io/__init__.py"), Path("io/label_order.py"), Path("io/text.py"), Path("io/order.py")]
-    assert untested_modules(modules, tests) == [Path("io/text.py"), Path("io/order.py")]

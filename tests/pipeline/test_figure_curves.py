@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from tasks.figures.curves import curve_rows
-from tests.library.report.test_figure import KNOTS, LABELS, VALUES, headings, make_lattice, make_results, make_scores
+from tests.scores import KNOTS, LABELS, VALUES, headings, make_lattice, make_results, make_scores
 
 
 def test_headings_name_fit_rows_fallbacks_and_test_rows():
