@@ -140,7 +140,7 @@ def _thresholds_on(
 
 
 def find_label(document: MapDocument, label: object) -> int | None:
-    """Find a label of a map by its name, or by its number if the labels have no names.
+    """Find a label of a map by its name, or by its number if no name is a number.
 
     Args:
         document: The map.

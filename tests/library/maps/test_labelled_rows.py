@@ -526,3 +526,10 @@ def test_mixed_values_in_a_column_that_only_looks_like_a_group_are_no_error(tmp_
 def test_a_column_that_identifies_rows_is_named(columns, advice):
     frame = maps.make_confidence_predictions(300).with_columns(pl.Series(k, [*v]) for k, v in columns.items())
     assert re.search(advice, labelled_rows.describe_missing_ids(FramePredictions.from_frame(frame)))
+
+
+def test_a_score_with_nine_borders_has_ten_labels_so_that_9_is_one_of_them():
+    frame = pl.DataFrame({"score": np.linspace(0, 10, 100), "label": np.arange(100) // 10})
+    borders = ",".join(str(border) for border in range(1, 10))
+    labelled = read_labelled_rows(predictions(frame, score="score", border=borders, drop_unlabelled=True))
+    assert len(labelled.rows) == 100

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.calibrators.identity import Constant
+from relmap.calibrators.identity import Constant, Identity
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.io.frames import FramePredictions
@@ -34,6 +34,14 @@ def test_constants_of_several_maps_are_averaged_over_the_rows_so_that_they_rank_
     scored = score_parts(rows, parts)
     np.testing.assert_allclose(scored.confidence, [0.6] * 4, rtol=1e-12)  # (3 * 0.5 + 0.9) / 4
     np.testing.assert_allclose(scored.reliability, [0.5, 0.9, 0.5, 0.5], rtol=1e-12)
+
+
+@pytest.mark.parametrize("other", [Identity(), Constant(0.5)])
+def test_confidences_of_maps_that_are_not_all_constant_are_kept(other):
+    rows = FixedDecisions(decision=np.array([0, 1, 0]), confidence=np.array([0.6, 0.7, 0.8]))
+    parts = [(FittedMap(Identity()), np.array([0, 1])), (FittedMap(other), np.array([2]))]
+    expected = [0.6, 0.7, 0.5 if isinstance(other, Constant) else 0.8]
+    np.testing.assert_allclose(score_parts(rows, parts).confidence, expected, rtol=1e-12)
 
 
 def test_a_label_that_the_map_does_not_know_has_the_same_message_with_signals_of_groups():

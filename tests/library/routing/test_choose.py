@@ -7,7 +7,7 @@ import pytest
 from relmap import InputError
 from relmap.errors import naming
 from relmap.maps.score import FittedMap
-from relmap.routing.choose import choose_cut
+from relmap.routing.choose import choose_cut, find_label
 from relmap.routing.thresholds import (
     ReliabilityThresholds,
     bound_accuracy,
@@ -102,3 +102,22 @@ def test_exactly_one_request_must_be_given(request_):
 def test_both_costs_must_be_given(request_):
     with pytest.raises(InputError, match="error cost above 0"):
         choose_cut(assess(), **request_)
+
+
+def test_at_most_eight_lines_are_printed_and_the_others_are_details(monkeypatch):
+    sentences = [f"Sentence {number}." for number in range(11)]
+    monkeypatch.setattr(ReliabilityThresholds, "describe", lambda *_, **__: sentences)
+    cuts = choose_cut(assess(), cut=0.5)
+    assert [*cuts.lines] == sentences[:8]
+    assert [*cuts.details] == sentences[8:]
+
+
+@pytest.mark.parametrize(("label", "expected"), [("fair", 1), (2, 2), (3, None), ("other", None)])
+def test_a_label_is_found_by_its_name_or_number(label, expected):
+    document = maps.make_map("confidence", names=("bad", "fair", "good"))
+    assert find_label(document, label) == expected
+
+
+@pytest.mark.parametrize(("label", "expected"), [(0, 0), ("2", 2), (3, None), (-1, None)])
+def test_a_label_without_a_name_is_found_by_its_number(label, expected):
+    assert find_label(maps.make_map("confidence", names=None), label) == expected

@@ -12,6 +12,7 @@ from relmap.io.files import open_predictions
 from relmap.maps.score import ignore_progress
 from relmap.routing.label import LabelSample, sample_rows_to_label, sample_systematically, sampling_probabilities
 from tests import maps
+from tests.texts import numbers_in
 
 CONFIDENCE_MAP = maps.make_map("confidence", confidence_only=True)
 LOGITS_MAP = maps.make_map("confidence")
@@ -47,6 +48,13 @@ def test_a_sample_is_described_with_the_precision_of_its_estimates():
         r"--unlabelled ",
         instructions,
     )
+
+
+@pytest.mark.parametrize(("threshold", "n_automatic", "share"), [(0.9, "400", "50.0%"), (0.6, "1,400", "100.0%")])
+def test_rows_at_the_threshold_reach_it(threshold, n_automatic, share):
+    sampled = make_sample().describe(["no", "some", "yes"], threshold)[1]
+    assert {n_automatic, share} <= {*numbers_in(sampled)}
+    assert numbers_in(sampled)[4] == n_automatic
 
 
 def test_probabilities_mix_a_uniform_part_with_the_standard_deviation_by_hand():
