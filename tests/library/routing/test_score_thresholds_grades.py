@@ -229,6 +229,14 @@ def test_grades_in_the_opposite_order_of_their_scores_are_noted(reading, labels,
     assert not any("higher scores" in note for note in notes)
 
 
+def test_grades_in_the_opposite_order_are_noted_after_grades_with_few_rows():
+    grade = np.repeat([0, 1, 2, 3], [100, 3, 100, 100])  # 3 rows of grade 1 say nothing of its neighbors
+    score = np.choose(grade, [0.0, 9.0, 5.0, 1.0]) + np.random.default_rng(0).normal(size=len(grade)) / 10
+    predictions = FramePredictions.from_frame(pl.DataFrame({"score": score, "label": grade}))
+    (note,) = read_score(replace(predictions, reading=Reading(score="score")), labels=None).notes
+    assert re.match("Rows of 2 .*higher .*of 3 ", note)
+
+
 @pytest.mark.parametrize("is_run", [False, True])
 @pytest.mark.parametrize("labels", [None, ["0", "1", "2"]])
 def test_names_of_a_run_are_doubted_only_if_they_are_given(labels, is_run):
