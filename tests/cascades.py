@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -110,6 +111,24 @@ def make_cascade(
         steps.append(CascadeStep(name=name, cost=cost, threshold=threshold, map=document))
         earlier.append(name)
     return CascadeDocument(steps=tuple(steps), **(CASCADE_FIELDS | {"identity_columns": ("id",)} | fields))
+
+
+class JudgedRows(NamedTuple):
+    """Rows that two judges decided: true labels, decisions, and log-odds that the small judge is right, each (n,)."""
+
+    label: np.ndarray
+    small: np.ndarray
+    large: np.ndarray
+    skill: np.ndarray
+
+
+def judge_rows(generator: np.random.Generator, n_rows: int, *, mean_skill: float) -> JudgedRows:
+    """Simulate two judges of the same rows, of which the large one is right more often."""
+    label = generator.integers(0, 2, n_rows)
+    skill = generator.normal(mean_skill, 1.2, n_rows)
+    small = np.where(generator.random(n_rows) < expit(skill), label, 1 - label)
+    large = np.where(generator.random(n_rows) < expit(skill + 1.5), label, 1 - label)
+    return JudgedRows(label, small, large, skill)
 
 
 def reliability_by_hand(

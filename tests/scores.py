@@ -30,7 +30,9 @@ def make_results(scores: pl.DataFrame, seeds: tuple[int, ...] = (4,), **fields: 
     """Make results of two calibrators, of which the figures show `ts`; the rows of `uncal` must not appear."""
     other = scores.with_columns(calibrator=pl.lit("uncal"), confidence=pl.lit(0.99), decision=pl.lit(0, pl.Int64))
     shown = scores.with_columns(calibrator=pl.lit("ts"))
-    frames = [frame.with_columns(seed=pl.lit(seed)) for frame in (other, shown) for seed in seeds]
+    frames = []
+    for frame in (other, shown):
+        frames += [frame.with_columns(seed=pl.lit(seed)) for seed in seeds]
     columns = frames[1].columns
     all_scores = pl.concat([frame.select(columns) for frame in frames])
     return Results(

@@ -323,8 +323,7 @@ class PooledRows:
     ) -> None:
         self.log_odds = log_odds
         self.offset = offset
-        self.features = features
-        self.columns = np.ascontiguousarray(features.T)  # sums over the rows of one column are faster
+        self.columns = np.ascontiguousarray(features.T)  # (F, n), since sums over the rows of one column are faster
         self.label = label
         self.correct = correct
         self.n_labels = n_labels
@@ -344,6 +343,24 @@ class PooledRows:
         starting_point = problem.starting_point(self.fits.get(start))
         return problem.pooled_fit(find_minimum(problem.evaluate, starting_point, tolerance=TOLERANCE))
 
+    @property
+    def features(self) -> np.ndarray:
+        """Columns 1, x and signals, shape (n, F)."""
+        return self.columns.T
+
+    def logits(self, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the logit of the reliability of each row.
+
+        Args:
+            coefficients: Coefficients of the first A features for each label, shape (K, A).
+
+        Returns:
+            Logits, shape (n,).
+        """
+        n_features = coefficients.shape[1]
+        terms = coefficients.T[:, self.label] * self.columns[:n_features]
+        return np.asarray(self.offset + terms.sum(axis=0))
+
     def mean_logits(self, line: np.ndarray) -> np.ndarray:
         """Compute the logit of the mean reliability of each label.
 
@@ -353,8 +370,7 @@ class PooledRows:
         Returns:
             Logits, shape (K,); a label without rows has the logit of all rows.
         """
-        logit = self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1)
-        reliability = scipy.special.expit(logit)
+        reliability = scipy.special.expit(self.logits(line))
         n_rows = np.bincount(self.label, minlength=self.n_labels)
         mean = np.bincount(self.label, reliability, self.n_labels) / np.maximum(n_rows, 1)
         return np.asarray(scipy.special.logit(np.where(n_rows, mean, reliability.mean())))
@@ -410,7 +426,7 @@ class PenalizedProblem:
     """
 
     def __init__(self, rows: PooledRows, prior: Prior) -> None:
-        n_features = rows.features.shape[1]
+        n_features = len(rows.columns)
         shared_deviations = prior.shared_deviations(n_features)
         label_deviations = prior.label_deviations(n_features)
         self._rows = rows
@@ -445,8 +461,7 @@ class PenalizedProblem:
         shared = coefficients[:n_shared]
         by_label = coefficients[n_shared:].reshape(self._rows.n_labels, len(self._label_columns))
         rows = self._rows
-        total = self._expand(shared, by_label)
-        logit = rows.offset + (total.T[:, rows.label] * rows.columns).sum(axis=0)
+        logit = rows.logits(self._add_up(shared, by_label))
         log_loss = log_loss_of_logits(logit, rows.correct).sum()
         shared_penalty = (self._shared_precision * shared**2).sum() / 2
         label_penalty = (self._label_precision * by_label**2).sum() / 2
@@ -481,8 +496,8 @@ class PenalizedProblem:
             label_hessian=products[:, label][:, :, label] + np.diag(self._label_precision),
         )
 
-    def _expand(self, shared: np.ndarray, by_label: np.ndarray) -> np.ndarray:
-        """Add the free coefficients into those of all features and labels, shape (K, F)."""
+    def _add_up(self, shared: np.ndarray, by_label: np.ndarray) -> np.ndarray:
+        """Add shared coefficients and those of each label, 0 where none is free, shape (K, F)."""
         total = np.zeros((self._rows.n_labels, len(self._rows.columns)))
         total[:, self._shared_columns] += shared
         total[:, self._label_columns] += by_label
@@ -501,7 +516,7 @@ class PenalizedProblem:
             Coefficients of all features, 0 where the prior removes them.
         """
         n_labels = self._rows.n_labels
-        n_features = self._rows.features.shape[1]
+        n_features = len(self._rows.columns)
         log_precision = np.log(self._shared_precision).sum() + n_labels * np.log(self._label_precision).sum()
         log_evidence = float(-optimum.value + (log_precision - optimum.system.log_determinant()) / 2)
         shared = np.zeros(n_features)

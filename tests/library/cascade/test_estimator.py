@@ -17,7 +17,7 @@ from relmap.cascade.models import MODEL_FIELDS
 from relmap.cascade.settings import CascadeSettings
 from relmap.io.unlabelled import find_unlabelled
 from relmap.routing.group_tests import min_groups_to_reject
-from tests.cascades import replace_fits
+from tests.cascades import judge_rows, replace_fits
 from tests.maps import run_command
 
 NAMES = ("no", "yes")
@@ -31,18 +31,15 @@ TARGET = 0.93
 def simulate(n_rows: int, seed: int) -> pl.DataFrame:
     """Simulate two judges of the same rows, of which only the small one states a confidence."""
     generator = np.random.default_rng(seed)
-    label = generator.integers(0, 2, n_rows)
-    skill = generator.normal(1.2, 1.2, n_rows)
-    small = np.where(generator.random(n_rows) < expit(skill), label, 1 - label)
-    large = np.where(generator.random(n_rows) < expit(skill + 1.5), label, 1 - label)
+    judged = judge_rows(generator, n_rows, mean_skill=1.2)
     return pl.DataFrame(
         {
             "id": np.arange(n_rows) + 1000 * seed,
             "query": np.arange(n_rows) // 5,
-            "small": np.array(NAMES)[small],
-            "small_confidence": expit(skill + generator.normal(size=n_rows) / 2).round(3),
-            "large": np.array(NAMES)[large],
-            "label": np.array(NAMES)[label],
+            "small": np.array(NAMES)[judged.small],
+            "small_confidence": expit(judged.skill + generator.normal(size=n_rows) / 2).round(3),
+            "large": np.array(NAMES)[judged.large],
+            "label": np.array(NAMES)[judged.label],
         }
     )
 

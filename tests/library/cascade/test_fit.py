@@ -19,7 +19,15 @@ from relmap.io.column_layout import Reading
 from relmap.io.frames import FramePredictions
 from relmap.maps.options import FitOptions
 from relmap.routing.group_tests import RowGroups
-from tests.cascades import AGREEMENT_WEIGHT, CONSTANT, OUT_OF_FOLD_SHIFT, SUPPORT_WEIGHT, make_step_map, replace_fits
+from tests.cascades import (
+    AGREEMENT_WEIGHT,
+    CONSTANT,
+    OUT_OF_FOLD_SHIFT,
+    SUPPORT_WEIGHT,
+    judge_rows,
+    make_step_map,
+    replace_fits,
+)
 from tests.texts import numbers_in
 
 NAMES = ("no", "yes")
@@ -34,18 +42,15 @@ ONE_COSTS = {"small": 1, "person": 100}
 def simulate(n_rows: int, seed: int = 1) -> pl.DataFrame:
     """Simulate two judges of the same rows, of which only the small one states a confidence."""
     generator = np.random.default_rng(seed)
-    label = generator.integers(0, 2, n_rows)
-    skill = generator.normal(1.5, 1.2, n_rows)
-    small = np.where(generator.random(n_rows) < expit(skill), label, 1 - label)
-    large = np.where(generator.random(n_rows) < expit(skill + 1.5), label, 1 - label)
+    judged = judge_rows(generator, n_rows, mean_skill=1.5)
     return pl.DataFrame(
         {
             "id": np.arange(n_rows),
             "query": np.arange(n_rows) // 4,
-            "small": np.array(NAMES)[small],
-            "sure": expit(skill),
-            "large": np.array(NAMES)[large],
-            "label": np.array(NAMES)[label],
+            "small": np.array(NAMES)[judged.small],
+            "sure": expit(judged.skill),
+            "large": np.array(NAMES)[judged.large],
+            "label": np.array(NAMES)[judged.label],
         }
     )
 

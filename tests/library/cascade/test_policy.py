@@ -209,7 +209,8 @@ def test_several_thresholds_share_the_number_of_candidates(n_models, n_values, m
     found = set()
     for seed in range(20):
         rows.correct[:] = np.random.default_rng(seed).random(rows.correct.shape) < 0.5
-        found |= {policy.thresholds for policy in find_frontier([plan(rows, costs=costs)])}
+        frontier = find_frontier([plan(rows, costs=costs)])
+        found |= {policy.thresholds for policy in frontier}
     for thresholds in zip(*found, strict=True):
         assert n_values / 2 < len(set(thresholds)) <= n_values
 

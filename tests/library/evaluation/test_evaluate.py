@@ -59,7 +59,9 @@ def test_every_metric_has_the_interval_and_the_p_value_of_its_change(n_groups, w
     assert [*reviews] == ["found_10", "found_30", "found_50", "found_90"]
     assert [*compared["metrics"]] == [*EVALUATED_METRICS]
     for name, numbers in (compared["metrics"] | reviews).items():
-        before, after = (np.array([metrics[name] for metrics in expected[score]]) for score in expected)
+        of_confidence, of_reliability = expected.values()
+        before = np.array([metrics[name] for metrics in of_confidence])
+        after = np.array([metrics[name] for metrics in of_reliability])
         change = after - before
         low, high = naive.percentile_interval(change[1:])
         assert numbers["confidence"] == pytest.approx(before[0])
