@@ -748,6 +748,15 @@ def is_readable(arrow_type: pa.DataType, *, nested: bool = True) -> bool:
     return _is_one_of(arrow_type, PLAIN_TYPES + TEXT_TYPES)
 
 
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Return whether values of an Arrow type are texts, with offsets of any size.
+
+    Args:
+        arrow_type: The type.
+    """
+    return _is_one_of(arrow_type, ("string", "large_string"))
+
+
 def _is_one_of(arrow_type: pa.DataType, names: Sequence[str]) -> bool:
     return any(getattr(pa.types, f"is_{name}")(arrow_type) for name in names)
 

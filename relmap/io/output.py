@@ -29,7 +29,7 @@ from relmap.io.files import (
     format_suffix,
     number_batches,
 )
-from relmap.io.frames import arrow_to_polars, is_readable
+from relmap.io.frames import arrow_to_polars, is_readable, is_text
 
 ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # number of the first row, number of rows -> their added columns
 LINE_FORMATS = (".jsonl", ".ndjson")
@@ -158,11 +158,7 @@ def _parquet_encoding(predictions: Predictions, added_schema: pa.Schema) -> _Par
         return _ParquetEncoding(compression="zstd", dictionary_columns=True)
     chunks = [metadata.row_group(0).column(index) for index in range(metadata.num_columns)]
     with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
-    texts = [
-        column.name
-        for column in added_schema
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    ]
+    texts = [column.name for column in added_schema if is_text(column.type)]
     codec = chunks[0].compression
     return _ParquetEncoding(
         compression="none" if codec == "UNCOMPRESSED" else codec, dictionary_columns=[*with_dictionary, *texts]

@@ -19,7 +19,7 @@ from relmap.io.columns import (
     reject_missing_labels,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
-from relmap.io.frames import FramePredictions
+from relmap.io.frames import FramePredictions, is_text
 from relmap.io.label_order import check_label_order
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, read_signals
@@ -320,7 +320,7 @@ def _find_identifying_column(file: Predictions) -> str | None:
     names: list[str] = file.schema.names
     for name in names:
         kind = file.schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not (pa.types.is_integer(kind) or is_text(kind)):
             continue
         column = read_columns(file, [name])[name]
         if column.dtype == pl.String and column.str.len_chars().sum() > MAX_ID_CHARACTERS * len(column):
