@@ -192,7 +192,7 @@ def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.
     """
     # labels on the first axis, so that a sum over labels is a fast sum of whole arrays
     by_label = np.ascontiguousarray(np.transpose(log_probabilities))
-    decided = np.take_along_axis(by_label, decision[None], axis=0)[0]
+    decided = by_label[decision, np.arange(len(decision))]
     others = np.where(np.arange(len(by_label) - 1)[:, None] < decision, by_label[:-1], by_label[1:])
     largest = others.max(axis=0)
     largest[np.isneginf(largest)] = 0

@@ -18,8 +18,8 @@ def transform_rows(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     columns = np.ascontiguousarray(np.transpose(rows))
     transformed = np.zeros((len(weights), len(rows)))
-    for label, column in np.ndindex(weights.shape):
-        weight = weights[label, column]
-        if weight != 0:
-            transformed[label] += weight * columns[column]
+    for total, weights_of_label in zip(transformed, weights.tolist(), strict=True):
+        for weight, column in zip(weights_of_label, columns, strict=True):
+            if weight != 0:
+                total += weight * column  # noqa: PLW2901 - a row of `transformed`, changed in place
     return transformed.T

@@ -55,8 +55,15 @@ def rank_by_logit(logit: np.ndarray) -> np.ndarray:
     Returns:
         Ranks 1..n, shape (n,), int64.
     """
-    rank = np.empty(len(logit), dtype=np.int64)
-    rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
+    n_rows = len(logit)
+    order = np.argsort(logit)  # leaves ties in any order; a stable sort takes three times as long
+    increasing = logit[order]
+    tie = np.zeros(n_rows, dtype=np.int64)
+    tie[1:] = np.cumsum(increasing[1:] != increasing[:-1])
+    first_key = tie * n_rows
+    order = np.sort(first_key + order) - first_key  # rows of a tie by their numbers
+    rank = np.empty(n_rows, dtype=np.int64)
+    rank[order] = np.arange(1, n_rows + 1)
     return rank
 
 

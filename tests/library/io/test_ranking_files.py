@@ -74,12 +74,13 @@ def test_ranks_out_of_core_are_sorted_in_the_folder_within_limits(tmp_path, monk
     assert configuration == {"memory_limit": ranking.SORT_MEMORY, "threads": ranking.SORT_THREADS}
 
 
-def test_ranks_out_of_core_are_exact_over_many_row_groups(tmp_path):
+@pytest.mark.parametrize("in_memory", [50_000, 2**23])
+def test_ranks_are_exact_over_many_row_groups(in_memory, tmp_path):
     logit = np.random.default_rng(0).integers(-50, 50, 130_000) / 7
     logit[::1000] = inf
     logit[1::1000] = -inf
     logit[2::1000] = -0.0
-    ranks = np.array(compute_ranks(logit.tolist(), tmp_path, 40_001, in_memory=50_000))
+    ranks = np.array(compute_ranks(logit.tolist(), tmp_path, 40_001, in_memory=in_memory))
     order = np.argsort(logit, kind="stable")
 
     assert (ranks[order] == np.arange(1, len(logit) + 1)).all()
