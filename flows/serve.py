@@ -1,4 +1,4 @@
-"""Command `python -m flows.serve`: serve the deployments of this project, their schedule and their forms.
+"""Command `python -m flows.serve`: serve the deployments of this project, and their schedule.
 
 The deployments are the refresh with its schedule, and runs of chosen data sets. They use the Prefect API server in
 PREFECT_API_URL, or else one that this command starts.
@@ -237,7 +237,7 @@ def main(
         str | None, typer.Option(help="Register the deployments for the workers of this pool, and exit.")
     ] = None,
 ) -> None:
-    """Serve every deployment with a form, and the refresh on its schedule."""
+    """Serve every deployment, and the refresh on its schedule."""
     create_prefect_home()
     deployments = create_deployments(load_params())
     if work_pool is None:

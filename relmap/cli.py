@@ -22,7 +22,14 @@ from relmap import __version__
 from relmap.cascade.settings import CascadeSettings
 from relmap.errors import InputError, assignment, assignments, escape_unprintable, needs_extra, option
 from relmap.io.column_layout import DEFAULT_READING, NO_TREC_FILES, PREDICTION_FIELDS, Reading, TrecFiles, split_names
-from relmap.maps.options import DEFAULT_FIT_OPTIONS, FitOptions, OptionText
+from relmap.maps.options import (
+    CONFIDENCE_LEVEL_HELP,
+    DEFAULT_FIT_OPTIONS,
+    GROUP_HELP,
+    LABELS_HELP,
+    FitOptions,
+    OptionText,
+)
 
 if TYPE_CHECKING:
     from relmap.io.files import Predictions as PredictionFile
@@ -308,9 +315,7 @@ Labelled = Annotated[
         help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx; or give --run."
     ),
 ]
-Group = Annotated[
-    str | None, typer.Option(help="Column of groups, such as the query, whose rows are not independent of each other.")
-]
+Group = Annotated[str | None, typer.Option(help=GROUP_HELP)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all results, not only the most important ones.")]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
@@ -684,9 +689,7 @@ def thresholds(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
     ] = 1,
-    confidence_level: Annotated[
-        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
-    ] = 0.95,
+    confidence_level: Annotated[float, typer.Option(help=CONFIDENCE_LEVEL_HELP)] = 0.95,
     group: Group = None,
     out: Out = None,
     verbose: Verbose = False,
@@ -951,9 +954,7 @@ def cascade_fit(
     out: Annotated[Path, typer.Option(help="File for the cascade.")],
     settings: CascadeSettings,
     label: Annotated[str | None, typer.Option(help="Column with the true label.")] = None,
-    labels: Annotated[
-        str | None, typer.Option(help="Names of the labels in their order, such as bad,fair,good.")
-    ] = None,
+    labels: Annotated[str | None, typer.Option(help=LABELS_HELP)] = None,
     group: Group = None,
     id_column: Annotated[
         str | None,

@@ -1,6 +1,6 @@
 """Errors in user input: each message states where the error is, what is wrong, and how to correct it.
 
-The command line, forms and `ReliabilityMap` share their checks. A message that names an option calls `option` or
+The command line and `ReliabilityMap` share their checks. A message that names an option calls `option` or
 `assignment`, which spell the name as the user has to type it.
 """
 
@@ -93,7 +93,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
     return descriptions
 
 
-Style = Literal["command line", "form", "python"]
+Style = Literal["command line", "python"]
 FLAGS = {"map_file": "--map"}  # parameter of a command -> its option, where the names differ
 PARAMETERS = {"score": "score_column", "group": "groups"}  # parameter of a command -> parameter of `ReliabilityMap`
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
@@ -152,17 +152,15 @@ def option(name: str) -> str:
         name: Parameter of a command, such as `hold_out`.
 
     Returns:
-        `--hold-out` for the command line, else `hold_out`.
+        `--hold-out` for the command line, `hold_out` in Python.
 
     Example:
         >>> option("hold_out")
         '--hold-out'
-        >>> with naming("form"):
+        >>> with naming("python"):
         ...     option("hold_out")
         'hold_out'
     """
-    if _STYLE.get() == "form":
-        return name
     if _STYLE.get() == "python":
         return PARAMETERS.get(name, name)
     model = _MODEL.get()
@@ -179,7 +177,7 @@ def assignment(name: str, value: object) -> str:
         value: Its value; True for an option that takes none.
 
     Returns:
-        `--label truth` for the command line, quoted for a shell, `label='truth'` in Python, `label = truth` in a form.
+        `--label truth` for the command line, quoted for a shell; `label='truth'` in Python.
 
     Example:
         >>> assignment("label", "true label")
@@ -188,11 +186,8 @@ def assignment(name: str, value: object) -> str:
         ...     assignment("label", "true label")
         "label='true label'"
     """
-    style = _STYLE.get()
-    if style == "python":
+    if _STYLE.get() == "python":
         return f"{option(name)}={value!r}"
-    if style == "form":
-        return f"{name} = {'true' if value is True else value}"
     if _field_of_model(name):
         return _assign_in_model({name: value})
     return option(name) if value is True else f"{option(name)} {shlex.quote(str(value))}"

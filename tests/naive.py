@@ -24,6 +24,12 @@ def log_losses(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return -np.log(np.where(correct, reliability, 1 - reliability))
 
 
+def naive_ranks(logit: list[float]) -> list[int]:
+    """Rank rows from 1 for the lowest logit; ties by row order."""
+    order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
+    return [order.index(row) + 1 for row in range(len(logit))]
+
+
 def expected_errors(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Return the probability of an error at each rank, the most reliable row first, shape (n,)."""
     order = np.argsort(-logit, kind="stable")

@@ -234,7 +234,8 @@ RERUNS = {
     "tasks/predictors/linear.py": {"train"},
     "tasks/datasets/raw.py": {"download", "train"},
     "relmap/io/text.py": {"download", "train", "reliability", "report"},
-    "relmap/io/output.py": {"reliability", "report"},
+    "relmap/io/output.py": {"download", "train", "reliability", "report"},
+    "relmap/report/page.py": {"report"},
     "tasks/__pycache__/train.cpython.pyc": set(),
     "flows/choose_twin.py": set(),
 }

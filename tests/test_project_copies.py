@@ -92,7 +92,7 @@ print(json.dumps({
     "measured": fitted.evaluate(logits + 0.1, labels).to_dict()["metrics"]["errors_left"]["change"],
     "page": str(write_report([make_results(calibrators=("uncal", "doubled"))])),
     "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
-    "form": typing.get_args(serve.CalibratorName),
+    "calibrators": typing.get_args(serve.CalibratorName),
     "bounded": RESAMPLED_METRICS,
 }))
 """
@@ -134,7 +134,7 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
         assert not [name for name in names if name not in text], file
     for name in ("doubled", "as_it_was"):
         assert name in shown["help"]
-    assert "doubled" in shown["form"]
+    assert "doubled" in shown["calibrators"]
     assert "errors_left" in shown["bounded"]
     assert shown["loaded"] == "AsItWas"
     assert shown["difference"] < 1e-12

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import Annotated
 
 from relmap.errors import InputError, assignment, option
-from relmap.maps.options import OptionText
+from relmap.maps.options import CONFIDENCE_LEVEL_HELP, OptionText
 
 MAX_COST = 1e30
 MAX_SEED = 2**53  # larger whole numbers are not exact in JSON
@@ -18,9 +18,7 @@ class CascadeSettings:
     target_accuracy: Annotated[float | None, OptionText("Accuracy that the final decisions must have.")] = None
     budget: Annotated[float | None, OptionText("Mean cost of a row, instead of a target accuracy.")] = None
     person_accuracy: Annotated[float, OptionText("Share of decisions of a person that are correct.")] = 1.0
-    confidence_level: Annotated[
-        float, OptionText("Confidence level of the guarantee, over random samples of labelled rows.")
-    ] = 0.95
+    confidence_level: Annotated[float, OptionText(CONFIDENCE_LEVEL_HELP)] = 0.95
     hold_out: Annotated[float, OptionText("Share of the rows, or groups, that only test the thresholds.")] = 0.5
     seed: Annotated[int, OptionText("Seed of the divisions of the rows.", minimum=0)] = 1
 

@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 
 Protocol = Literal["own", "paper"]  # `own`: cross-fitting; `paper`: the split and the fits of the paper's tables
 PANEL = "How the map is fitted"  # group of options in the help
+# Help of options that several commands have
+GROUP_HELP = "Column of groups, such as the query, whose rows are not independent of each other."
+LABELS_HELP = "Names of the labels in their order, such as bad,fair,good."
+CONFIDENCE_LEVEL_HELP = "Confidence level of the guarantee, over random samples of labelled rows."
 MAX_HOLD_OUT = 0.9
 
 
@@ -45,12 +49,10 @@ class FitOptions:
         str | None, OptionText("Model of the reliability: {variants} (default: mrp_pooled).", panel=PANEL)
     ] = None
     seed: Annotated[int, OptionText("Seed of the split of the rows into folds.", panel=PANEL, minimum=0)] = 1
-    group: Annotated[
-        str | None, OptionText("Column of groups, such as the query, whose rows are not independent of each other.")
-    ] = None
+    group: Annotated[str | None, OptionText(GROUP_HELP)] = None
     labels: Annotated[
         tuple[str, ...] | None,
-        OptionText("Names of the labels in their order, such as bad,fair,good.", example="bad,fair,good", min_names=2),
+        OptionText(LABELS_HELP, example="bad,fair,good", min_names=2),
     ] = None
     protocol: Annotated[
         Protocol,

@@ -140,11 +140,11 @@ def summarize_overview(overview: pl.DataFrame, headline: str) -> list[str]:
             sources = "+".join(finished["source"].unique(maintain_order=True))
             sentences.append(f"{start} all {len(names)} data sets ({sources}).")
         elif names:
-            sentences.append(f"{start} {_join_names(names)} ({len(names)} of {len(finished)}).")
+            sentences.append(f"{start} {_enumerate(names)} ({len(names)} of {len(finished)}).")
     sentences += _describe_review_gains(finished)
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     if failed:
-        sentences.append(f"Not in these results: {_join_names(failed)}.")
+        sentences.append(f"Not in these results: {_enumerate(failed)}.")
     return [*sentences, headline]
 
 
@@ -203,7 +203,7 @@ def map_command(dataset: str, labels: Sequence[str]) -> str:
     return f"relmap fit {' '.join(arguments)} --out {shlex.quote(f'{dataset}.json')}"
 
 
-def _join_names(names: Sequence[str]) -> str:
+def _enumerate(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

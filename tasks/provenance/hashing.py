@@ -69,18 +69,17 @@ def imported_files(file: Path, root: Path = Path(), *, packages: bool = True) ->
     return found
 
 
-def code_fingerprint(file: Path, root: Path = Path()) -> str:
+def code_fingerprint(file: Path) -> str:
     """Compute the SHA-256 of the names and bytes of the project files that a file imports, directly or indirectly.
 
     Args:
-        file: Python file, relative to `root`.
-        root: Root folder of the project.
+        file: Python file, relative to the root folder of the project, which is the current folder.
 
     Returns:
         Hexadecimal digest.
     """
     digest = hashlib.sha256()
-    for imported in sorted(imported_files(file, root, packages=False)):
+    for imported in sorted(imported_files(file, packages=False)):
         digest.update(imported.as_posix().encode())
-        digest.update((root / imported).read_bytes())
+        digest.update(imported.read_bytes())
     return digest.hexdigest()

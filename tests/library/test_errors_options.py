@@ -1,4 +1,4 @@
-"""Names of options in messages on the command line, in forms and in Python."""
+"""Names of options in messages on the command line and in Python."""
 
 import ast
 import inspect
@@ -23,9 +23,9 @@ COMMAND_LINES = {"simulation/demo.py", "report/page.py"}
 def test_option_name_follows_the_interface():
     assert option("hold_out") == "--hold-out"
     assert option("map_file") == "--map"
-    with naming("form"):
+    with naming("python"):
         assert option("hold_out") == "hold_out"
-        assert option("map_file") == "map_file"
+        assert option("group") == "groups"
     assert option("hold_out") == "--hold-out"
 
 
@@ -34,14 +34,14 @@ def test_assignment_has_the_syntax_of_the_interface():
     assert assignment("label", "the truth") == "--label 'the truth'"
     assert assignment("percent", True) == "--percent"
     assert assignments({"border": 0, "score": "s"}) == "--border 0 --score s"
-    with naming("form"):
-        assert assignment("label", "the truth") == "label = the truth"
-        assert assignment("percent", True) == "percent = true"
-        assert assignments({"border": 0, "score": "s"}) == "border = 0, score = s"
+    with naming("python"):
+        assert assignment("label", "the truth") == "label='the truth'"
+        assert assignment("percent", True) == "percent=True"
+        assert assignments({"border": 0, "score": "s"}) == "border=0, score_column='s'"
 
 
 def test_naming_style_is_restored_after_an_error():
-    with pytest.raises(InputError), naming("form"):
+    with pytest.raises(InputError), naming("python"):
         raise InputError(option("label"))
     assert option("label") == "--label"
 
@@ -77,7 +77,7 @@ def test_messages_contain_no_literal_option():
         literal = [text for text in messages(file) if LITERAL_OPTION.search(text)]
         if literal and name not in COMMAND_LINES | {"errors.py"}:
             found[name] = literal
-    assert found == {}, "name options with relmap.errors.option or assignment: a form shows these messages"
+    assert found == {}, "name options with relmap.errors.option or assignment: Python shows these messages too"
 
 
 def test_literal_option_is_found(tmp_path):

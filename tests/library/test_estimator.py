@@ -119,7 +119,7 @@ def test_errors_name_python_parameters_instead_of_command_line_options(frame, y,
 OPTION_NAMES = st.from_regex("[a-z]+(_[a-z]+)?", fullmatch=True).filter(lambda name: not iskeyword(name))
 
 
-@given(st.sampled_from(["command line", "form", "python"]), OPTION_NAMES, st.text())
+@given(st.sampled_from(["command line", "python"]), OPTION_NAMES, st.text())
 def test_naming_style_applies_only_inside_its_context(style, name, value):
     with naming(style):
         assert option(name) == ("--" + name.replace("_", "-") if style == "command line" else name)

@@ -4,23 +4,37 @@
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import yaml
 
+from relmap.projection.registry import PIPELINE_VARIANTS
 from relmap.report.curves import MapCurves, map_curves
 from relmap.report.figure import DrawnFigure, theme
 from tasks.figures import draw_all
 from tests.report_data import make_results
 
 CHARTS = Path(__file__).resolve().parents[1] / "data/charts.yaml"
+DRAWN_VARIANTS = (
+    "shared_1d",
+    "label_intercept",
+    "label_isotonic",
+    "label_platt",
+    "mrp",
+    "label_2d",
+    "mrp_exact",
+    "mrp_pooled",
+)
 
 
 def chart_contents() -> dict[str, Any]:
     """Return the content of each figure of a data set and of a map, and the themes, as JSON values."""
     results = make_results()
+    new_variants = set(PIPELINE_VARIANTS) - {"confidence", *DRAWN_VARIANTS}
+    results = replace(results, metrics=results.metrics.filter(~pl.col("variant").is_in(new_variants)))
     curve = pl.DataFrame({"confidence": [0.4, 0.9], "reliability": [0.3, 0.8]})
     curves_of_map = map_curves(MapCurves(results, [curve] * len(results.labels)))
     figures = [*draw_all("data set", results), *([curves_of_map] if curves_of_map else [])]

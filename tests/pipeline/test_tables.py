@@ -176,7 +176,7 @@ def test_the_ablation_has_the_variants_of_the_paper_first_and_marks_the_others(r
     other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
     table = TABLES[key](replace(runs, metrics=pl.concat([other, runs.metrics])))
     variants = [*PAPER_VARIANTS, *OTHER_VARIANTS, "label_beta"]
-    others = ["label_platt", "mrp_exact", "mrp_pooled", "label_beta"]
+    others = [*variants_with_role("sensitivity", "rival"), "label_beta"]
     n_blocks = len(table) // len(variants)
     assert table["variant"].to_list() == variants * n_blocks
     assert table.filter("added")["variant"].to_list() == others * n_blocks

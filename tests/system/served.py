@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flows.server import is_api_available
 from tests.project_copy import recorded_libraries, start_module
@@ -29,13 +30,13 @@ def is_answering(port: int) -> bool:
 class RunningServer:
     """A `flows.serve` process and its API."""
 
-    def __init__(self, project: Path, *options: str) -> None:
+    def __init__(self, project: Path, *options: str, **variables: str) -> None:
         self.project = project
         self.port = free_port()
         self.log = project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
         self.libraries = project / "libraries.txt"
-        variables = recorded_libraries(self.libraries)
+        variables = recorded_libraries(self.libraries) | variables
         arguments = ["--port", str(self.port), *options]
         self.process = start_module(project, "flows.serve", *arguments, log=self.log, **variables)
 
@@ -49,14 +50,19 @@ class RunningServer:
         """Secret that the page asks for."""
         return (self.project / "data/.state/secret").read_text()
 
-    def query(self, resource: str, **content: object) -> list[dict]:
-        """Return the records of an API resource such as `flow_runs`, filtered by `content`."""
+    def request(self, method: str, path: str, content: object) -> Any:
+        """Send JSON to a path of the API, and return the answer."""
         secret = base64.b64encode(self.secret.encode()).decode()
         headers = {"content-type": "application/json", "authorization": f"Basic {secret}"}
-        address = f"{self.address}/api/{resource}/filter"
-        request = urllib.request.Request(address, data=json.dumps(content).encode(), headers=headers)
+        body = json.dumps(content).encode()
+        request = urllib.request.Request(f"{self.address}/api/{path}", data=body, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def query(self, resource: str, **content: object) -> list[dict]:
+        """Return the records of an API resource such as `flow_runs`, filtered by `content`."""
+        return self.request("POST", f"{resource}/filter", content)
 
     def find_deployment_id(self, name: str) -> str | None:
         """Return the id of a deployment, None if there is none of that name."""
@@ -70,9 +76,9 @@ class RunningServer:
 
 
 @contextmanager
-def run_server(project: Path, *options: str) -> Iterator[RunningServer]:
+def run_server(project: Path, *options: str, **variables: str) -> Iterator[RunningServer]:
     """Run `flows.serve` on a free port until the block ends, and check that nothing of it remains."""
-    server = RunningServer(project, *options)
+    server = RunningServer(project, *options, **variables)
     try:
         wait_until(lambda: server.is_running() and server.find_deployment_id("reliability"))  # registered last
         yield server

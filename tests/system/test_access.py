@@ -21,7 +21,15 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.project_copy import ROOT, clean_environment, copy_project, run_module, shrink_params, start_module
+from tests.project_copy import (
+    ROOT,
+    clean_environment,
+    copy_project,
+    edit_params,
+    run_module,
+    shrink_params,
+    start_module,
+)
 from tests.system.browser import open_browser, wait_until
 from tests.system.served import RunningServer, free_port, is_answering, run_server
 
@@ -29,6 +37,8 @@ pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
 ATTACK_TIMEOUT = 60  # seconds
+PRIVATE = ("data", ".dvc", ".prefect")  # folders of a project
+SHARED_MEMORY = Path("/dev/shm")
 FACTS = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
 
 # Browsers send these without asking the server: a WebSocket, and a POST without a content type.
@@ -232,33 +242,67 @@ def open_to_other_users(*folders: Path) -> list[str]:
     return json.loads(run_as_other_user(LIST_OPEN_PATHS.format(folders=json.dumps([str(each) for each in folders]))))
 
 
-@pytest.mark.parametrize("command", ["flows.refresh", "dvc repro --force reliability@wands", "flows.verify"])
-def test_another_user_can_open_no_file_or_folder_of_a_run(unserved, tmp_path, command):
-    """What is in the folders of the project, and what a run leaves in a folder for temporary files."""
-    shared = tmp_path / "shared"
+def make_shared_folder(parent: Path) -> Path:
+    """Make a folder for temporary files that every user may use, as /tmp is."""
+    shared = parent / "shared"
     shared.mkdir()
     for above in [shared, *shared.parents][:4]:
         above.chmod(0o755)
     shared.chmod(0o1777)
-    private = [unserved / name for name in ("data", ".dvc", ".prefect")]
+    return shared
+
+
+@pytest.mark.parametrize(
+    ("command", "engine"),
+    [
+        ("flows.refresh", "dask"),
+        ("flows.refresh", "thread"),
+        ("dvc repro --force reliability@wands", "thread"),
+        ("flows.verify", "thread"),
+    ],
+)
+def test_another_user_can_open_no_file_or_folder_of_a_run(unserved, tmp_path, command, engine):
+    """What is in the folders of the project, and what a run leaves in folders for temporary files."""
+    shared = make_shared_folder(tmp_path)
+    seeds = [1] if engine == "dask" else [2]  # so that both engines have something to do
+    edit_params(unserved, lambda params: params.update(engine=engine, seeds=seeds))
+    folders = [*(unserved / name for name in PRIVATE), shared, SHARED_MEMORY]
+    before = set(open_to_other_users(SHARED_MEMORY))
     log = unserved / "run.log"
     process = start_module(unserved, *command.split(), log=log, TMPDIR=str(shared))
     seen: set[str] = set()
     try:
         while process.poll() is None:
-            seen.update(open_to_other_users(*private, shared))
+            seen.update(open_to_other_users(*folders))
             time.sleep(2)
         assert process.returncode == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
-    assert seen == {str(shared)}
-    assert open_to_other_users(*private) == []
+    assert seen - before == {str(shared)}
+    assert set(open_to_other_users(*folders)) - before == {str(shared)}
 
 
-def test_another_user_can_open_no_file_or_folder_of_a_running_server(served):
-    private = [served.project / name for name in ("data", ".dvc", ".prefect")]
-    assert open_to_other_users(*private) == []
+def test_another_user_can_open_no_file_or_folder_of_a_server_and_its_runs(tmp_path):
+    shared = make_shared_folder(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    make_project(project)
+    folders = [*(project / name for name in PRIVATE), shared, SHARED_MEMORY]
+    before = set(open_to_other_users(SHARED_MEMORY))
+    seen: set[str] = set()
+
+    def has_ended() -> bool:
+        seen.update(open_to_other_users(*folders))
+        return any(run["state_type"] == "FAILED" for run in running.list_runs("reliability"))
+
+    with run_server(project, TMPDIR=str(shared)) as running:
+        deployment = running.find_deployment_id("reliability")
+        unknown = {"parameters": {"datasets": ["nowhere"]}}
+        running.request("POST", f"deployments/{deployment}/create_flow_run", unknown)
+        wait_until(has_ended)
+    seen.update(open_to_other_users(*folders))
+    assert seen - before == {str(shared)}
 
 
 TAKE_PORT = """
@@ -293,12 +337,6 @@ def test_a_port_that_another_user_has_taken_receives_no_secret(unserved):
     (state / "secret").write_text("the secret")
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {}, "cwd": "/"}
     command = ["/usr/bin/python3", "-I", "-c", TAKE_PORT.format(port=port)]
-    find = (
-        "import os; from flows import server\nfrom tasks.provenance.lock import hold_lock\nwith hold_lock('serve'):\n"
-    )
-    find += (
-        "    server.find_server(); print(os.environ.get('PREFECT_API_URL'), 'PREFECT_API_AUTH_STRING' in os.environ)"
-    )
     with subprocess.Popen(command, **other, stdout=subprocess.PIPE, text=True) as attacker:
         assert attacker.stdout.readline() == "listening\n"
         assert run_module(unserved, "-c", FIND_SERVER).split() == ["None", "False"]

@@ -1,7 +1,8 @@
-"""Many runs submitted to `python -m flows.serve` at nearly the same time."""
+"""Runs of `python -m flows.serve`: many submitted at nearly the same time, and scheduled ones after a restart."""
 
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,26 @@ def test_all_runs_end_after_a_restart_of_a_killed_server_and_some_are_run(projec
 
         wait_until(all_have_ended)
         assert count_states(restarted)["FAILED"]
+
+
+def test_schedules_set_in_the_ui_survive_a_restart_and_fire(project):
+    """The page of a deployment sends the same requests."""
+    with run_server(project) as served:
+        interval = {"schedule": {"interval": 15}, "active": True, "parameters": PARAMETERS}
+        served.request("POST", f"deployments/{served.find_deployment_id('reliability')}/schedules", [interval])
+        (refresh,) = served.query("deployments", deployments={"name": {"any_": ["refresh"]}})
+        (daily,) = refresh["schedules"]
+        cron = {"schedule": {"cron": "30 6 * * *", "timezone": "UTC"}}
+        served.request("PATCH", f"deployments/{refresh['id']}/schedules/{daily['id']}", cron)
+    with run_server(project) as restarted:
+        restart = datetime.now(UTC).isoformat()
+
+        def find_fired_runs() -> list[dict]:
+            runs = restarted.query("flow_runs", deployments={"name": {"any_": ["reliability"]}})
+            ended = [run for run in runs if run["auto_scheduled"] and run["state_type"] == "FAILED"]
+            return [run for run in ended if run["start_time"] > restart]
+
+        ended = wait_until(find_fired_runs)
+        assert all("data set 'nowhere'" in run["state"]["message"] for run in ended)
+        (refresh,) = restarted.query("deployments", deployments={"name": {"any_": ["refresh"]}})
+        assert [entry["schedule"]["cron"] for entry in refresh["schedules"]] == ["30 6 * * *"]

@@ -71,8 +71,6 @@ def test_each_column_of_predictions_suffices(field):
 def test_a_model_without_predictions_is_refused(given):
     with naming("python"), pytest.raises(InputError, match=r"model a .*probabilities.*\{'decision': 'COLUMN'\}$"):
         read_model(given)
-    with naming("form"), pytest.raises(InputError, match=r"\{'decision': 'COLUMN'\}$"):
-        read_model(given)
     with pytest.raises(InputError, match=r"--model 'a decision=COLUMN'$"):
         read_model(given)
 

@@ -7,22 +7,15 @@ import polars as pl
 import pytest
 
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError
 from relmap.io.column_layout import Layout, Reading, find_layout, split_names, suggest_options
 from relmap.io.columns import FileRows
 from relmap.io.rows import (
     describe_doubts,
     read_rows,
 )
+from tests.texts import message_of
 
 ROWS = FileRows("p.parquet")
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
 
 
 def layout_of(frame: pl.DataFrame, *, labelled: bool = True, **options: object) -> Layout:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relmap.errors import InputError
 from relmap.io.column_layout import Reading
 from relmap.io.columns import (
     MAX_LISTED_NAMES,
@@ -33,6 +32,7 @@ from relmap.io.columns import (
     read_probabilities,
 )
 from relmap.io.text import SeparatedText
+from tests.texts import message_of
 
 ROWS = FileRows("p.parquet")
 LABEL_OPTION = "; fit .*--labels"
@@ -45,13 +45,6 @@ def no_advice() -> str:
 def read(values: list[object] | pl.Series, names: list[str] | None = None, n_labels: int = 3) -> list[int]:
     """Read a column of labels."""
     return read_labels(pl.Series("label", values), ROWS, names=names, n_labels=n_labels, advice=no_advice).tolist()
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
 
 
 def test_the_first_invalid_row_is_reported_and_several_are_counted():

@@ -7,15 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from relmap.errors import InputError
 from relmap.io.contents import HEAD_BYTES, check_content, first_line, is_json_object, report_parse_errors
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
+from tests.texts import message_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from relmap.errors import InputError
 from relmap.io import frames
 from relmap.io.files import format_suffix, number_batches
 from relmap.io.frames import (
@@ -29,13 +28,7 @@ from relmap.io.frames import (
     to_structured_array,
     unify_missing,
 )
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
+from tests.texts import message_of
 
 
 @pytest.mark.parametrize(

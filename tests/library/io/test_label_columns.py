@@ -6,15 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.errors import InputError
 from relmap.io.label_columns import check_width, has_predictions, infer_column_kind, numbered_columns
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
+from tests.texts import message_of
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,6 @@ def test_rows_of_a_group_count_as_one_observation():
     ("style", "remedy"),
     [
         ("command line", "--labels bad,fair,excellent; .*--accept-label-order"),
-        ("form", " labels = bad,fair,excellent; .* accept_label_order"),
         ("python", r" labels=\['bad', 'fair', 'excellent'\]; .* accept_label_order=True"),
     ],
 )

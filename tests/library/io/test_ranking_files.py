@@ -14,23 +14,14 @@ from relmap.io import ranking
 from relmap.io.files import open_predictions
 from relmap.io.ranking import SCORES, rank_rows
 from relmap.maps.score import ignore_progress, score_file
-from tests.maps import (
-    make_map,
-    make_predictions,
-    write_frame,
-)
+from tests.maps import make_map, make_predictions, write_frame
+from tests.naive import naive_ranks
 
 
 @pytest.fixture
 def path(tmp_path) -> Path:
     """Write 90 predictions of 3 labels."""
     return write_frame(make_predictions(90), tmp_path / "new.parquet")
-
-
-def naive_ranks(logit: list[float]) -> list[int]:
-    """Rank rows from 1 for the lowest logit; ties by row order."""
-    order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
-    return [order.index(row) + 1 for row in range(len(logit))]
 
 
 def compute_ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:

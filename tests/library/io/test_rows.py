@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from scipy.special import expit
 
-from relmap.errors import InputError
 from relmap.io.column_layout import Layout, Reading, find_layout
 from relmap.io.columns import FileRows
 from relmap.io.rows import (
@@ -18,15 +17,9 @@ from relmap.io.rows import (
     read_rows,
     rows_from_array,
 )
+from tests.texts import message_of
 
 ROWS = FileRows("p.parquet")
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
 
 
 def layout_of(frame: pl.DataFrame, *, labelled: bool = True, **options: object) -> Layout:

@@ -6,16 +6,8 @@ import re
 
 import pytest
 
-from relmap.errors import InputError
 from relmap.io.text import SeparatedText
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
-
+from tests.texts import message_of
 
 TEXTS = {  # name, content, and separator, encoding, whether there is one column
     "commas": ("p.csv", b"a,b\n1,2\n", (",", "utf-8", False)),

@@ -19,6 +19,7 @@ from relmap.maps.document import load_map
 from relmap.maps.labelled_rows import LabelledRows
 from relmap.routing.score_thresholds import ScoreRows, find_score_thresholds, read_score
 from tests.maps import read_labelled as read_labelled_rows
+from tests.texts import message_of
 
 N_ROWS = 300
 GENERATOR = np.random.default_rng(0)
@@ -35,13 +36,6 @@ IS_OTHER = np.arange(N_ROWS) % 7 == 3  # rows whose label is replaced
 FORMATS = ("csv", "tsv", "parquet", "jsonl", "json", "xlsx")
 MISSING_TEXTS = ("NA", "nan", "None", "null", "N/A", "#N/A", "<NA>", "NaT", " n/a ", "NULL", "\\N", "n.a.", "(null)")
 MAP = {"variant": "confidence"}  # fast to fit
-
-
-def message_of(call, *arguments: object, **options: object) -> str:
-    """Return the message with which a call rejects its input."""
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
 
 
 def says_omitted(note: str, label: object = None) -> bool:

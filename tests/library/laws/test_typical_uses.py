@@ -1,8 +1,7 @@
 """Typical uses, from the user's own file to the result.
 
-Other uses are tested elsewhere: a notebook in test_reliability_object (`test_frames_give_the_results_…`), a csv file of
-the user in params.yaml in test_end_to_end (`test_own_csv_reaches_the_report`), the page in Chromium in
-system/test_report_page.
+Other uses are tested elsewhere: a csv file of the user in params.yaml in test_end_to_end
+(`test_own_csv_reaches_the_report`), the page in Chromium in system/test_report_page.
 """
 
 import re

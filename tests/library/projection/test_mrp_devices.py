@@ -21,8 +21,8 @@ def test_without_a_request_the_device_is_cuda_if_there_is_one(monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_missing_device_is_rejected():
-    with pytest.raises(InputError, match=r"MRP_DEVICE .*'cuda'.*to cpu"):
-        select_device("cuda", setting="MRP_DEVICE")
+    with pytest.raises(InputError, match=r"the_device .*'cuda'.*to cpu"):
+        select_device("cuda", setting="the_device")
 
 
 def test_an_accelerator_is_locked_and_the_cpu_is_not(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from tests.maps import (
     rows_of_frame,
     write_frame,
 )
+from tests.naive import naive_ranks
 
 SCORE_COLUMNS = ["reliability", "review_rank", "route"]
 
@@ -45,12 +46,6 @@ def apply_and_read(
     out = path.with_name(f"scored{suffix}")
     apply_map(make_map() if reliability_map is None else reliability_map, path, out, **options)
     return read_columns(open_predictions(out), open_predictions(out).schema.names)
-
-
-def naive_ranks(logit: list[float]) -> list[int]:
-    """Rank rows from 1 for the lowest logit; ties by row order."""
-    order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
-    return [order.index(row) + 1 for row in range(len(logit))]
 
 
 def test_apply_appends_columns_to_the_unchanged_input(path):
