@@ -106,28 +106,58 @@ EXPECTED_IN_REPORT = {  # files of the report -> names of additions in them
 }
 
 
+NAMING_VARIANTS = (  # tests with the names of variants
+    "tests/library/maps/test_document.py",
+    "tests/library/projection/test_registry_parts.py",
+    "tests/pipeline/test_figures.py",
+    "tests/pipeline/test_tables.py",
+)
+WRITE_SCHEMA = """
+import json
+from relmap.maps.document import SCHEMA_FILE, json_schema
+SCHEMA_FILE.write_text(json.dumps(json_schema(), indent=1, ensure_ascii=False), encoding="utf-8")
+"""
+
+
+def add(folder: Path, file: str, content: str, registry: str, anchor: str, line: str) -> None:
+    """Write a new file, and its line and its import into a registry."""
+    (folder / file).write_text(content)
+    module = file.removesuffix(".py").replace("/", ".")
+    defined = content.partition("def ")[2].partition("(")[0]
+    text = (folder / registry).read_text().replace(anchor, f"{anchor}        {line}\n")
+    assert line in text, registry
+    package, _, name = module.rpartition(".")
+    imported = f"from {package} import {name}" if f"{name}." in line else f"from {module} import {defined}"
+    (folder / registry).write_text(f"{imported}\n{text}")
+
+
+def run_in(folder: Path, *arguments: str) -> str:
+    """Run Python in a copy of the project; return what it prints."""
+    command = [sys.executable, *arguments]
+    completed = subprocess.run(
+        command, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert not completed.returncode, completed.stdout + completed.stderr
+    return completed.stdout
+
+
+def test_a_new_variant_changes_no_test(tmp_path):
+    copy_project(tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (variant,) = [addition for addition in ADDITIONS if "projection" in addition[0]]
+    add(tmp_path, *variant)
+    run_in(tmp_path, "-c", WRITE_SCHEMA)  # as the guide says, since the schema is a generated file
+    run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NAMING_VARIANTS)
+
+
 def test_new_component_needs_one_file_and_one_line(tmp_path):
     copy_project(tmp_path)
-    for file, content, registry, anchor, line in ADDITIONS:
-        (tmp_path / file).write_text(content)
-        module = file.removesuffix(".py").replace("/", ".")
-        defined = content.partition("def ")[2].partition("(")[0]
-        text = (tmp_path / registry).read_text().replace(anchor, f"{anchor}        {line}\n")
-        assert line in text, registry
-        package, _, name = module.rpartition(".")
-        imported = f"from {package} import {name}" if f"{name}." in line else f"from {module} import {defined}"
-        (tmp_path / registry).write_text(f"{imported}\n{text}")
+    for addition in ADDITIONS:
+        add(tmp_path, *addition)
 
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
-    command = [sys.executable, "-c", INSPECT_ADDITIONS]
-    completed = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-
-    assert not completed.returncode, completed.stderr
-
-    shown = json.loads(completed.stdout.splitlines()[-1])
+    shown = json.loads(run_in(tmp_path, "-c", INSPECT_ADDITIONS).splitlines()[-1])
     folder = Path(shown["page"]).parent
     for file, names in EXPECTED_IN_REPORT.items():
         text = (folder / file).read_text()
