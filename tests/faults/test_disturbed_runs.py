@@ -144,8 +144,8 @@ KILLS_OF_ALL_PROCESSES = {
     "mine": (
         kill_fault("replace", "data/raw/mine"),  # the old folder is gone, the new one not yet in place
         kill_fault("write", "data/base/mine/.predictor.npz.*"),
+        kill_fault("write", ".prefect/storage/vector-*"),  # before the metrics, with which all fits may be stored
         kill_fault("replace", "data/metrics/mine.json"),
-        kill_fault("write", ".prefect/storage/vector-*"),
         kill_fault("write", ".dvc/cache/runs/*"),
         kill_fault("write", "data/runs/mine/.run.json.*"),
     ),
