@@ -79,7 +79,7 @@ bench: setup
 	$(INSTALL) -e '.[bench]'
 	$(BIN)/python -m pytest benchmarks --full --benchmark-quiet
 
-# Measures the tables of docs/evidence and of the README, in 30 minutes of processor time. It writes
+# Measures the tables of docs/evidence and of the README, in 5 minutes of processor time, or 30 with real data. It writes
 # docs/evidence/results.json; without REAL_DATA the records of real data stay as they are.
 evidence: setup
 	$(BIN)/python -m benchmarks.evidence $(if $(REAL_DATA),--real-data "$(REAL_DATA)")
