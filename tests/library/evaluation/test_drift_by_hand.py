@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from relmap.evaluation.drift import FIT_AGAIN, POWER, CellDrift, detect_drift
+from relmap.evaluation.drift import FIT_AGAIN, POWER, CellDrift, _CellTest, detect_drift
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.held_out import summarize_reference_cells
 from tests.fits import simulate_stream
@@ -238,3 +238,8 @@ def test_drift_ignores_row_order_and_group_names(per_group):
     p_values_renamed = [cell.p_value for cell in detect_drift(reference, reliability, decision, correct, names).cells]
 
     assert p_values == pytest.approx(p_values_renamed)
+
+
+def test_no_fall_of_an_accuracy_is_larger_than_one():
+    uncertain = _CellTest(p_value=1.0, standard_error=0.9, degrees_of_freedom=5, accuracy=0.9, n_new=10)
+    assert uncertain.detectable_change(0.05) == 1.0

@@ -15,6 +15,7 @@ from relmap.io.columns import (
     MAX_UNNAMED_LABELS,
     UNKNOWN_N_LABELS,
     FileRows,
+    _advise_unit,
     advise_names,
     advise_unjudged,
     are_whole_numbers,
@@ -482,3 +483,8 @@ def test_false_and_true_are_never_the_same_label(names):
     for pair in (("0", "1"), ("false", "true")):
         labels = [parse_label(text, names) for text in pair]
         assert None in labels or labels[0] != labels[1]
+
+
+def test_percentages_that_include_zero_are_recognized():
+    assert "percent" in _advise_unit("p", np.array([0.0, 50.0, 100.0]))
+    assert _advise_unit("p", np.array([-1.0, 50.0])) == ""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from relmap import InputError, cli
 from relmap.io.column_layout import TrecFiles
-from relmap.io.trec import JudgedRun, is_run, open_run, read_judged_run
+from relmap.io.trec import JudgedRun, check_grade_order, is_run, open_run, read_judged_run
 from relmap.maps.folds import split_folds
 from relmap.routing.thresholds import suggest_hold_out
 
@@ -421,3 +421,14 @@ def test_grades_of_a_run_have_thresholds_at_each_border_and_a_map(folder):
     )
     run_command("apply --map graded.json --run my.run --out graded.csv")
     assert pl.read_csv("graded.csv")["decision"].n_unique() == frame["grade"].n_unique()
+
+
+def test_numbers_of_grades_are_accepted_in_ascending_order_only():
+    check_grade_order(["0", "1", "2", "10"])
+    with pytest.raises(InputError, match=r"0,1,2,10"):
+        check_grade_order(["0", "10", "1", "2"])
+
+
+def test_a_run_needs_judgments(tmp_path):
+    with pytest.raises(InputError, match="relevance judgments"):
+        read_judged_run(TrecFiles(run=tmp_path / "run.txt"))

@@ -12,6 +12,7 @@ from relmap.routing.group_tests import (
     BOUND_TOLERANCE,
     GroupRates,
     RowGroups,
+    _t_test,
     betting_p_value,
     max_rate_to_reject,
     min_groups_to_reject,
@@ -164,3 +165,10 @@ def test_a_rate_without_groups_or_with_one_has_no_bound():
     assert nothing.p_value(0.5) == 1.0
     one = GroupRates(np.array([4.0]), np.array([4.0]))
     assert (one.p_value(0.5), one.lower_bound(0.05)) == (1.0, 0.0)
+
+
+def test_the_t_test_is_that_of_scipy_and_0_without_variation():
+    values = np.array([0.4, -0.1, 0.3, 0.2, -0.2])
+    assert _t_test(values) == pytest.approx(ttest_1samp(values, 0, alternative="greater").pvalue, rel=1e-12)
+    assert _t_test(np.array([0.5, 0.5])) == 0.0
+    assert _t_test(-values) == 1.0
