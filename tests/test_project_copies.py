@@ -15,7 +15,7 @@ import pytest
 
 from relmap.maps.document import save_map
 from tests import maps
-from tests.project_copy import ROOT, clean_environment, copy_project
+from tests.project_copy import ROOT, clean_environment, copy_project, run_module
 
 # New file, its content, registry, line of the registry before the new one, and the new line
 ADDITIONS = (
@@ -131,23 +131,13 @@ def add(folder: Path, file: str, content: str, registry: str, anchor: str, line:
     (folder / registry).write_text(f"{imported}\n{text}")
 
 
-def run_in(folder: Path, *arguments: str) -> str:
-    """Run Python in a copy of the project; return what it prints."""
-    command = [sys.executable, *arguments]
-    completed = subprocess.run(
-        command, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert not completed.returncode, completed.stdout + completed.stderr
-    return completed.stdout
-
-
 def test_a_new_variant_changes_no_test(tmp_path):
     copy_project(tmp_path)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     (variant,) = [addition for addition in ADDITIONS if "projection" in addition[0]]
     add(tmp_path, *variant)
-    run_in(tmp_path, "-c", WRITE_SCHEMA)  # as the guide says, since the schema is a generated file
-    run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NAMING_VARIANTS)
+    run_module(tmp_path, "-c", WRITE_SCHEMA)  # as the guide says, since the schema is a generated file
+    run_module(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", *NAMING_VARIANTS)
 
 
 def test_new_component_needs_one_file_and_one_line(tmp_path):
@@ -157,7 +147,9 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
 
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
-    shown = json.loads(run_in(tmp_path, "-c", INSPECT_ADDITIONS).splitlines()[-1])
+    printed = run_module(tmp_path, "-c", INSPECT_ADDITIONS)
+    (line,) = [line for line in printed.splitlines() if line.startswith("{")]
+    shown = json.loads(line)
     folder = Path(shown["page"]).parent
     for file, names in EXPECTED_IN_REPORT.items():
         text = (folder / file).read_text()

@@ -18,8 +18,8 @@ def transform_rows(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     columns = np.ascontiguousarray(np.transpose(rows))
     transformed = np.zeros((len(weights), len(rows)))
-    for total, weights_of_label in zip(transformed, weights.tolist(), strict=True):
+    for label, weights_of_label in enumerate(weights.tolist()):
         for weight, column in zip(weights_of_label, columns, strict=True):
             if weight != 0:
-                total += weight * column  # noqa: PLW2901 - a row of `transformed`, changed in place
+                transformed[label] += weight * column
     return transformed.T

@@ -27,7 +27,7 @@ from tasks.figures.curves import curve_rows
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.figures.variants import METHODS
 from tasks.page.page import describe_facts
-from tests.pipeline.charts import CHARTS, chart_contents
+from tests.pipeline.charts import CHARTS, DRAWN_VARIANTS, chart_contents
 from tests.report_data import KNOTS, contrast_ratio, make_curve, make_results
 
 TEN_LABELS = tuple(f"grade {number}" for number in range(10))
@@ -361,6 +361,7 @@ def test_the_ablation_has_the_variants_in_the_order_of_the_registry():
     figure = figures("three labels")["ablation"]
     drawn = set(figure.rows["variant"])
     assert drawn == {variant.title for variant in VARIANTS.values() if variant.role != "sensitivity"}
+    assert len(drawn & {TITLES[key] for key in ("confidence", *DRAWN_VARIANTS)}) == 8
     assert json.dumps([title for title in TITLES.values() if title in drawn]) in json.dumps(figure.spec)
 
 

@@ -64,15 +64,19 @@ class RunningServer:
         """Return the records of an API resource such as `flow_runs`, filtered by `content`."""
         return self.request("POST", f"{resource}/filter", content)
 
+    def find_deployments(self, name: str) -> list[dict]:
+        """Return the deployment of that name, if there is one."""
+        return self.query("deployments", deployments={"name": {"any_": [name]}})
+
     def find_deployment_id(self, name: str) -> str | None:
         """Return the id of a deployment, None if there is none of that name."""
-        deployments = self.query("deployments", deployments={"name": {"any_": [name]}})
+        deployments = self.find_deployments(name)
         return deployments[0]["id"] if deployments else None
 
-    def list_runs(self, name: str) -> list[dict]:
-        """Return the runs of a deployment that somebody started, the oldest first."""
+    def list_runs(self, name: str, *, scheduled: bool = False) -> list[dict]:
+        """Return the runs of a deployment that somebody started, or the scheduled ones, the oldest first."""
         runs = self.query("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
-        return [run for run in runs if not run["auto_scheduled"]]
+        return [run for run in runs if run["auto_scheduled"] == scheduled]
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def test_schedules_set_in_the_ui_survive_a_restart_and_fire(project):
     with run_server(project) as served:
         interval = {"schedule": {"interval": 15}, "active": True, "parameters": PARAMETERS}
         served.request("POST", f"deployments/{served.find_deployment_id('reliability')}/schedules", [interval])
-        (refresh,) = served.query("deployments", deployments={"name": {"any_": ["refresh"]}})
+        (refresh,) = served.find_deployments("refresh")
         (daily,) = refresh["schedules"]
         cron = {"schedule": {"cron": "30 6 * * *", "timezone": "UTC"}}
         served.request("PATCH", f"deployments/{refresh['id']}/schedules/{daily['id']}", cron)
@@ -105,11 +105,10 @@ def test_schedules_set_in_the_ui_survive_a_restart_and_fire(project):
         restart = datetime.now(UTC).isoformat()
 
         def find_fired_runs() -> list[dict]:
-            runs = restarted.query("flow_runs", deployments={"name": {"any_": ["reliability"]}})
-            ended = [run for run in runs if run["auto_scheduled"] and run["state_type"] == "FAILED"]
-            return [run for run in ended if run["start_time"] > restart]
+            runs = restarted.list_runs("reliability", scheduled=True)
+            return [run for run in runs if run["state_type"] == "FAILED" and run["start_time"] > restart]
 
         ended = wait_until(find_fired_runs)
         assert all("data set 'nowhere'" in run["state"]["message"] for run in ended)
-        (refresh,) = restarted.query("deployments", deployments={"name": {"any_": ["refresh"]}})
+        (refresh,) = restarted.find_deployments("refresh")
         assert [entry["schedule"]["cron"] for entry in refresh["schedules"]] == ["30 6 * * *"]

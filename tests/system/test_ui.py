@@ -123,8 +123,7 @@ def test_the_page_contacts_only_its_own_port_and_shows_every_deployment(page, se
 
 def test_the_schedule_creates_runs(served):
     def scheduled_times() -> list[str]:
-        runs = served.query("flow_runs", deployments={"name": {"any_": ["refresh"]}})
-        return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
+        return [run["expected_start_time"] for run in served.list_runs("refresh", scheduled=True)]
 
     for time_of_run in wait_until(scheduled_times):
         assert time_of_run[11:16] == "05:00"

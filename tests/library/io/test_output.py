@@ -71,7 +71,8 @@ def test_pieces_of_a_json_list_are_joined(tmp_path):
         open_predictions(tmp_path / "in.parquet"), pl.DataFrame({"b": np.arange(200_000)}), tmp_path / "out.json"
     )
     rows = json.loads((tmp_path / "out.json").read_text())
-    assert [row["a"] for row in rows] == [row["b"] for row in rows] == [*range(200_000)]
+    assert [row["a"] for row in rows] == [*range(200_000)]
+    assert [row["b"] for row in rows] == [*range(200_000)]
 
 
 @pytest.mark.parametrize(("suffix", "expected"), [(".json", "[]\n"), (".jsonl", ""), (".csv", "a,rank,route\n")])
