@@ -19,7 +19,8 @@ def transform_rows(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     columns = np.ascontiguousarray(np.transpose(rows))
     transformed = np.zeros((len(weights), len(rows)))
     for label, weights_of_label in enumerate(weights.tolist()):
+        total = transformed[label]  # a view: adding to it changes `transformed`
         for weight, column in zip(weights_of_label, columns, strict=True):
             if weight != 0:
-                transformed[label] += weight * column
+                total += weight * column
     return transformed.T
