@@ -42,6 +42,12 @@ MAX_START_SECONDS = 120.0  # of a new server; in a new PREFECT_HOME, it migrates
 HEALTH_POLL_SECONDS = 0.2
 SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
 SECRET_BYTES = 32
+TEMPORARY_SERVER = {
+    "PREFECT__SERVER_EPHEMERAL": "1",  # as Prefect starts its own temporary servers
+    # It has no page on which someone could create a block, and registering their types takes a sixth of its start.
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+}
 
 
 def is_api_available(api_url: str, timeout: float = HEALTH_TIMEOUT) -> bool:
@@ -218,7 +224,7 @@ def run_server(
     url = f"http://{HOST}:{port}/api"
     variables = {"PREFECT_SERVER_API_AUTH_STRING": secret}  # not an option: other users can read command lines
     if temporary:
-        variables["PREFECT__SERVER_EPHEMERAL"] = "1"  # as Prefect starts its own temporary servers
+        variables |= TEMPORARY_SERVER
     process = Popen(  # noqa: S603 - fixed command
         [sys.executable, "-m", "flows.server", "server", "start", "--host", HOST, "--port", str(port)],
         stdin=PIPE,  # stays open until this process ends

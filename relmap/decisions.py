@@ -6,6 +6,7 @@ from functools import cached_property, reduce
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 import scipy
 
 Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabilities (n, K)
@@ -132,6 +133,18 @@ def _concatenate(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Concatenate arrays; return None if one of them is None."""
     known = [array for array in arrays if array is not None]
     return np.concatenate(known) if len(known) == len(arrays) else None
+
+
+def number_groups(group: np.ndarray) -> np.ndarray:
+    """Number groups in the order of their names. polars sorts text several times as fast as NumPy.
+
+    Args:
+        group: Group of each row, shape (n,), str or int; at least one row.
+
+    Returns:
+        Numbers 0..G-1 of the G groups, shape (n,), int64.
+    """
+    return pl.Series(group).rank("dense").to_numpy().astype(np.int64) - 1
 
 
 def decide(logits: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.io.atomic import write_atomically, write_json, write_text
+from relmap.io.output import map_in_order
 from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import draw_all
 from tasks.figures.overview import overview_picture
@@ -29,6 +30,7 @@ from tasks.tables.overview import compute_headline, describe_headline
 from tasks.tables.runs import Runs
 
 MAX_ARTIFACT_ROWS = 200  # of a table in the Prefect UI
+PDF_PROCESSES = 2  # each PDF is rendered in a process of its own
 DatasetFigures = list[tuple[Results, list[DrawnFigure]]]  # results of each data set, and its figures
 
 
@@ -170,9 +172,10 @@ def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) 
     figure_folder = folder / "figures"
     captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
     write_text(figure_folder / "captions.md", "".join(captions))
-    for figure in figures:
+    pdfs = map_in_order(pdf, [figure.spec for figure in figures], threads=PDF_PROCESSES)
+    for figure, content in zip(figures, pdfs, strict=True):
         write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))
-        write_atomically(figure_folder / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_atomically(figure_folder / f"{figure.key}.pdf", partial(Path.write_bytes, data=content))
 
 
 @task

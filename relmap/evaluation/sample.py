@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import polars as pl
 import scipy
 
-from relmap.decisions import FixedDecisions
+from relmap.decisions import FixedDecisions, number_groups
 from relmap.errors import InputError
 from relmap.maps.score import ScoredDecisions
 from relmap.metrics.intervals import Estimate, finite_or_none
@@ -72,9 +71,7 @@ class EvaluationSample:
         # error could move the row to another bin of the ECE
         is_unchanged = confidence_logit == scored.logit
         reliability = np.where(is_unchanged, scored.confidence, scored.reliability)
-        cluster = np.arange(len(rows))
-        if rows.group is not None:  # numbered in the order of their names
-            cluster = pl.Series(rows.group).rank("dense").to_numpy().astype(np.int64) - 1
+        cluster = np.arange(len(rows)) if rows.group is None else number_groups(rows.group)
         row_number = rows.copies
         return cls(
             rows=rows,

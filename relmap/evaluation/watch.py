@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 import scipy
 
+from relmap.decisions import number_groups
 from relmap.errors import InputError, option
 from relmap.io.column_layout import WEIGHT_COLUMN, require_column
 from relmap.io.columns import join_names, read_groups
@@ -458,7 +459,7 @@ def watch_file(
         values[signal.name] = signal(frame[signal.name], rows_in_file(file))[:, 0]
     groups = None
     if group is not None:
-        _, groups = np.unique(read_groups(frame[group], rows_in_file(file)), return_inverse=True)
+        groups = number_groups(read_groups(frame[group], rows_in_file(file)))
     counts = _count_columns(document.seen, decision, values, groups)
     columns = compare_counts(document.seen, counts)
     decisions = next(seen for seen in document.seen.columns if seen.column == DECISION)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -34,6 +34,8 @@ from relmap.io.frames import arrow_to_polars, is_readable, is_text
 ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # number of the first row, number of rows -> their added columns
 LINE_FORMATS = (".jsonl", ".ndjson")
 NESTED_FORMATS = (".parquet", ".json", *LINE_FORMATS)  # can contain lists
+LARGE_COLUMN_BYTES = 2**20  # in a row group
+MIN_SAVING = 0.1  # share of the bytes of a large column that compression must save
 MAX_SHEET_ROWS = 2**20  # of a workbook, including its header
 MAX_SHEET_COLUMNS = 2**14
 Item = TypeVar("Item")
@@ -121,7 +123,7 @@ def write_frame_with_columns(predictions: Predictions, added: pl.DataFrame, out:
 def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
     added_schema = build_columns(0, 0).schema
     schema = pa.schema([*predictions.schema, *added_schema], metadata=predictions.schema.metadata)
-    encoding = _parquet_encoding(predictions, added_schema)
+    encoding = _parquet_encoding(predictions, schema, added_schema)
     batches = (
         pa.record_batch([*piece.rows, *piece.added], schema=schema) for piece in _pieces(predictions, build_columns)
     )
@@ -139,16 +141,16 @@ def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path:
 
 @dataclass(frozen=True)
 class _ParquetEncoding:
-    """Compression codec, and the columns that are encoded with a dictionary; True for all columns."""
+    """Compression codec of each column or of all, and the columns that are encoded with a dictionary; True for all."""
 
-    compression: str
+    compression: dict[str, str] | str
     dictionary_columns: list[str] | bool
 
 
-def _parquet_encoding(predictions: Predictions, added_schema: pa.Schema) -> _ParquetEncoding:
+def _parquet_encoding(predictions: Predictions, schema: pa.Schema, added_schema: pa.Schema) -> _ParquetEncoding:
     """Return the encoding of the input file, since a dictionary for a column without repeated values wastes time.
 
-    Added columns of text get a dictionary.
+    So does compression that hardly saves space. Added columns of text get a dictionary.
 
     Returns:
         The encoding; compressed, with dictionaries for all columns, if the input is not parquet or has no rows.
@@ -157,12 +159,31 @@ def _parquet_encoding(predictions: Predictions, added_schema: pa.Schema) -> _Par
     if metadata is None or not metadata.num_row_groups or not metadata.num_columns:
         return _ParquetEncoding(compression="zstd", dictionary_columns=True)
     chunks = [metadata.row_group(0).column(index) for index in range(metadata.num_columns)]
-    with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    codec = "none" if chunks[0].compression == "UNCOMPRESSED" else chunks[0].compression
+    columns = _parquet_columns(schema)  # those of the input come first
+    compression = dict.fromkeys(columns, codec)
     texts = [column.name for column in added_schema if is_text(column.type)]
-    codec = chunks[0].compression
-    return _ParquetEncoding(
-        compression="none" if codec == "UNCOMPRESSED" else codec, dictionary_columns=[*with_dictionary, *texts]
-    )
+    with_dictionary = []
+    for name, chunk in zip(columns, chunks, strict=False):
+        if chunk.has_dictionary_page:
+            with_dictionary.append(name)
+        if _is_hardly_compressed(chunk):
+            compression[name] = "none"
+    return _ParquetEncoding(compression, dictionary_columns=[*with_dictionary, *texts])
+
+
+def _parquet_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns in Parquet; those of lists and structs have several parts."""
+    empty_file = BytesIO()
+    parquet.write_metadata(schema, empty_file)
+    columns = parquet.read_metadata(empty_file).schema
+    return [columns.column(index).path for index in range(len(columns))]
+
+
+def _is_hardly_compressed(chunk: parquet.ColumnChunkMetaData) -> bool:
+    """Return whether a large part of a column is about as large as without compression, as logits often are."""
+    size = chunk.total_uncompressed_size
+    return bool(size >= LARGE_COLUMN_BYTES and chunk.total_compressed_size > (1 - MIN_SAVING) * size)
 
 
 def _write_text(predictions: Predictions, build_columns: ColumnBuilder, path: Path, suffix: str) -> None:

@@ -193,12 +193,16 @@ def summarize_cells(
         return []
     cell_number = 2 * decision + (reliability >= medians[decision])
     residual = correct - reliability
-    if group is None:
-        group_code = np.arange(len(cell_number))
-        order = np.lexsort((residual, cell_number))  # sums of sorted residuals do not depend on the order of the rows
-    else:
-        _, group_code = np.unique(group, return_inverse=True)
-        order = np.lexsort((residual, group_code, cell_number))
+    group_code = np.arange(len(cell_number))
+    cell_and_group = cell_number
+    if group is not None:
+        names, group_code = np.unique(group, return_inverse=True)
+        cell_and_group = cell_number * len(names) + group_code
+    key = 2 * cell_and_group + correct
+    key = key.astype(np.min_scalar_type(key.max()))  # numbers below 2**16 are sorted several times as fast
+    # Rows with the same key and reliability are equal, so sums in this order do not depend on the order of the rows.
+    order = np.argsort(reliability)
+    order = order[np.argsort(key[order], kind="stable")]
     cell_number = cell_number[order]
     residual = residual[order]
     group_code = group_code[order]

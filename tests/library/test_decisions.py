@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relmap import decisions
-from relmap.decisions import FixedDecisions, ProtocolDecisions, confidence_logit, decide
+from relmap.decisions import FixedDecisions, ProtocolDecisions, confidence_logit, decide, number_groups
 
 DECISION = np.array([0, 1, 1])
 
@@ -138,3 +140,12 @@ def test_confidence_logit_of_tiny_probabilities_is_finite():
     computed = confidence_logit(log_probabilities, np.array([2, 0]))
     # the odds are e^-1002 / (2 e^-1000) and e^-5 / e^-800
     np.testing.assert_allclose(computed, [-2 - np.log(2), 795])
+
+
+@given(
+    st.lists(st.text(), min_size=1).map(lambda names: np.array(names, dtype=object))
+    | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1).map(lambda names: np.array(names, dtype=np.int64))
+)
+def test_groups_are_numbered_in_the_order_of_their_names(group):
+    in_order = sorted(set(group.tolist()))
+    np.testing.assert_array_equal(number_groups(group), [in_order.index(name) for name in group])

@@ -102,6 +102,37 @@ def test_parquet_keeps_codec_dictionaries_and_metadata_and_adds_checksums(codec,
     assert open_predictions(out).has_checksums()
 
 
+def compression_of_columns(file: Path) -> dict[str, str]:
+    group = parquet.read_metadata(file).row_group(0)
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    return {chunk.path_in_schema: chunk.compression for chunk in chunks}
+
+
+@pytest.mark.parametrize("element", ["element", "item"])  # names of the elements of lists in Parquet, new and old
+def test_large_columns_that_hardly_compress_are_written_uncompressed(element, tmp_path):
+    generator = np.random.default_rng(0)
+    n_rows = 2**17
+    logits = pa.FixedSizeListArray.from_arrays(generator.normal(size=2 * n_rows), 2).cast(pa.list_(pa.float64()))
+    few = pa.FixedSizeListArray.from_arrays(generator.integers(10, size=n_rows), 1).cast(pa.list_(pa.int64()))
+    rows = pa.table({"logits": logits, "rounded": generator.integers(10, size=n_rows) / 10, "few": few})
+    parquet.write_table(
+        rows,
+        tmp_path / "in.parquet",
+        compression="zstd",
+        use_dictionary=[f"few.list.{element}"],
+        use_compliant_nested_type=element == "element",
+    )
+    predictions = open_predictions(tmp_path / "in.parquet")
+    write_frame_with_columns(predictions, pl.DataFrame({"noise": generator.random(n_rows)}), tmp_path / "out.parquet")
+
+    group = parquet.read_metadata(tmp_path / "out.parquet").row_group(0)
+    chunks = [group.column(index) for index in range(4)]
+    assert [chunk.path_in_schema for chunk in chunks] == ["logits.list.element", "rounded", "few.list.element", "noise"]
+    assert [chunk.compression for chunk in chunks] == ["UNCOMPRESSED", "ZSTD", "ZSTD", "ZSTD"]
+    assert [chunk.has_dictionary_page for chunk in chunks] == [False, False, True, False]
+    assert parquet.read_table(tmp_path / "out.parquet", columns=rows.column_names).equals(rows)
+
+
 def test_parquet_of_other_formats_is_compressed_with_dictionaries(tmp_path):
     metadata = parquet.read_metadata(write(csv_file(tmp_path), "out.parquet"))
     chunks = [metadata.row_group(0).column(index) for index in range(metadata.num_columns)]
