@@ -53,11 +53,13 @@ def test_telemetry_is_off_and_state_is_local_by_default(variables):
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
 
 
-def test_prefect_reads_every_setting_of_pyproject_under_its_name():
+def test_prefect_reads_every_setting_under_its_name():
     # Prefect 3.8.8 truncates the interval to an integer; with 0 its server loops without a pause
     assert int(float(PREFECT_SETTINGS["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
-    with patch.dict(os.environ, PREFECT_SETTINGS):
-        assert PREFECT_SETTINGS.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
+    settings = PREFECT_SETTINGS | server.TEMPORARY_SERVER
+    del settings["PREFECT__SERVER_EPHEMERAL"]  # no setting, but read by the server itself
+    with patch.dict(os.environ, settings):
+        assert settings.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
     assert measure.cache_policy == NO_CACHE  # a task is run whenever it is called, unless it has a key of its own
 
 
