@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -398,6 +401,13 @@ def test_sql_prints_the_expression_of_a_column_and_describes_what_it_reads(folde
 def test_the_version_is_printed(capsys):
     assert maps.run_command("--version") in (None, 0)
     assert capsys.readouterr().out == f"relmap {__version__}\n"
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="duckdb is not installed")
+def test_a_command_that_has_sorted_with_duckdb_ends_without_a_message():
+    code = "import sys, duckdb; from relmap import cli; sys.argv = ['relmap', '--version']; cli.main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,7 @@ def test_the_end_of_a_process_ends_its_children_and_is_reported(monkeypatch, cap
 def exit_message(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a command that raises an error, and return the message with which it ends."""
     monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setattr(stage, "gc", SimpleNamespace(freeze=lambda: None))  # this process goes on
     with pytest.raises(SystemExit) as exit_error:
         run_command(lambda: raise_error(error), "train")
     return str(exit_error.value.code)
@@ -299,6 +300,7 @@ def exit_message(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_an_unexpected_error_has_a_plain_traceback(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py"])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
+    monkeypatch.setattr(stage, "gc", SimpleNamespace(freeze=lambda: None))  # this process goes on
     with pytest.raises(ZeroDivisionError) as raised:
         run_command(lambda: raise_error(ZeroDivisionError("a bug")), "train")
     sys.excepthook(raised.type, raised.value, raised.tb)
