@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,6 +44,25 @@ def simulate_file(blocks: Sequence[Path], n_blocks: int, out: Path) -> None:
     write_atomically(out, write)
 
 
+def simulate_predictions_file(folder: Path, n_blocks: int, block_rows: int) -> None:
+    """Write `predictions.parquet` in a folder."""
+    blocks = []
+    for seed in (1, 2):
+        block = folder / f"block{seed}.parquet"
+        simulate_predictions(block_rows, N_LABELS, seed).write_parquet(block)
+        blocks.append(block)
+    simulate_file(blocks, n_blocks, folder / "predictions.parquet")
+
+
+def run_apart(function: Callable[..., None], *arguments: object) -> None:
+    """Call a function in a new process: a command that starts in this one begins with the peak memory of this one."""
+    process = get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(process.exitcode)
+
+
 def run_command(*arguments: str) -> list[str]:
     """Run `relmap` in a new process; return its wall and CPU seconds and its peak memory in MB, as cells."""
     start = time.perf_counter()
@@ -61,13 +81,8 @@ def measure(folder: Path, n_blocks: int, block_rows: int) -> list[str]:
     fitted = folder / "map.json"
     simulate_predictions(min(N_FIT_ROWS, block_rows), N_LABELS, 0).write_parquet(labelled)
     run_command("fit", "--predictions", str(labelled), "--out", str(fitted), "--force")
-    blocks = []
-    for seed in (1, 2):
-        block = folder / f"block{seed}.parquet"
-        simulate_predictions(block_rows, N_LABELS, seed).write_parquet(block)
-        blocks.append(block)
+    run_apart(simulate_predictions_file, folder, n_blocks, block_rows)
     file = folder / "predictions.parquet"
-    simulate_file(blocks, n_blocks, file)
     options = ("--map", str(fitted), "--predictions", str(file), "--out", str(folder / "routed.parquet"), "--force")
     seconds, cpu_seconds, memory = run_command("apply", *options)
     n_rows = n_blocks * block_rows
@@ -132,7 +147,7 @@ def main() -> None:
     records["apply-by-rows"] = Record(
         commit=last_commit(*MEASURED_CODE),
         date=today(),
-        command="python -m benchmarks.apply_by_rows",
+        command=f"python -m benchmarks.apply_by_rows --millions {' '.join(map(str, arguments.millions))}",
         columns=COLUMNS,
         rows=rows,
         values=describe(rows, arguments.block_rows, sql_seconds),

@@ -88,7 +88,7 @@ def test_apply(comparison, rows, predictions, isotonic, tmp_path):
     )
     comparison.add_growth(lambda: apply_map(document, predictions / "tenth.parquet", tmp_path / "tenth.parquet"))
     comparison.add_floor(lambda: pl.read_parquet(scored_file).write_parquet(copy))
-    comparison.run("apply a map, file to file", rows, lambda: apply_map(document, file, scored_file), rounds=3)
+    comparison.run("apply a map, file to file", rows, lambda: apply_map(document, file, scored_file), rounds=7)
 
     thresholds = tuple(regression.X_thresholds_ for regression in isotonic)
     values = tuple(regression.y_thresholds_ for regression in isotonic)
@@ -123,7 +123,7 @@ def test_single_rows(comparison, size, isotonic, tmp_path):
         "apply a map to single rows of an array",
         n_rows,
         lambda: [scored.apply(probabilities[row : row + 1])["reliability"][0] for row in range(n_rows)],
-        rounds=3,
+        rounds=7,
     )
 
 

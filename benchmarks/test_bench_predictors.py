@@ -42,7 +42,7 @@ def test_texts_to_a_classifier(comparison, rows):
     comparison.add_growth(lambda: fit(frame[: len(frame) // 10]))
     comparison.add_floor(lambda: TfidfVectorizer(ngram_range=(1, 2)).build_analyzer()(" ".join(texts)))
     fitted, reference, *_ = comparison.run(
-        "texts to a classifier", len(frame), lambda: fit(frame), rounds=1, warm_up=False
+        "texts to a classifier", len(frame), lambda: fit(frame), rounds=3, warm_up=False
     )
     agree = fitted(frame).argmax(axis=1) == reference.predict(texts)
 

@@ -1,7 +1,7 @@
 """Score rows, arrays and files with a fitted reliability map; files in pieces, so that any length fits in memory."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from relmap.maps.document import Calibrator, MapDocument, Variant
 from relmap.projection.mrp import Confidence
 
 CHUNK_ROWS = 2**15  # scored together, so that intermediate results fit in a cache
+SCORING_THREADS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +117,19 @@ class FittedMap:
         Returns:
             Confidence under the baseline, and reliability.
         """
-        scored = self(rows)
-        if self.baseline is None:
-            return scored
-        confidences = [np.empty(0), *(calibrated_confidence(self.baseline, chunk) for chunk in _chunks(rows))]
-        return ScoredDecisions(confidence=np.concatenate(confidences), logit=scored.logit)
+
+        def score(chunk: FixedDecisions) -> ScoredDecisions:
+            scored = self(chunk)
+            if self.baseline is None:
+                return scored
+            return replace(scored, confidence=calibrated_confidence(self.baseline, chunk))
+
+        confidences = [np.empty(0)]
+        logits = [np.empty(0)]
+        for scored in map_in_order(score, _chunks(rows), threads=SCORING_THREADS):
+            confidences.append(scored.confidence)
+            logits.append(scored.logit)
+        return ScoredDecisions(confidence=np.concatenate(confidences), logit=np.concatenate(logits))
 
 
 def _chunks(rows: FixedDecisions) -> Iterator[FixedDecisions]:
@@ -195,7 +204,6 @@ def calibrated_logit(calibrator: Calibrator, rows: FixedDecisions) -> np.ndarray
 
 
 Progress = Callable[[str, int], None]  # called with the stage and the number of rows of each piece
-SCORING_THREADS = 2
 
 
 def ignore_progress(_stage: str, _rows: int) -> None:
