@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from relmap.decisions import number_groups
 from relmap.errors import InputError
 from relmap.maps.document import Cell, Half, MapDocument, TopCell
 from relmap.maps.held_out import summarize_cells, summarize_top_cell, top_limit
@@ -277,8 +276,6 @@ def detect_drift(
     if len(reliability) == 0:
         raise InputError("there are no labelled rows to test the map with; give predictions with their labels")
     held_out = document.held_out
-    if group is not None:
-        group = number_groups(group)  # numbers are compared faster than names
     comparisons = _compare_cells(document, reliability, decision, correct, group)
     top_comparisons = _compare_top_cells(document, reliability, correct, group)
     all_comparisons: list[_CellComparison | _TopComparison] = [*comparisons, *top_comparisons]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relmap.decisions import number_groups
 from relmap.maps.cross_fit import CrossFit
 from relmap.maps.document import Cell, Half, HeldOut, TopCell
 from relmap.metrics.intervals import finite_or_none
@@ -196,8 +197,8 @@ def summarize_cells(
     group_code = np.arange(len(cell_number))
     cell_and_group = cell_number
     if group is not None:
-        names, group_code = np.unique(group, return_inverse=True)
-        cell_and_group = cell_number * len(names) + group_code
+        group_code = number_groups(group)
+        cell_and_group = cell_number * (group_code.max() + 1) + group_code
     key = 2 * cell_and_group + correct
     key = key.astype(np.min_scalar_type(key.max()))  # numbers below 2**16 are sorted several times as fast
     # Rows with the same key and reliability are equal, so sums in this order do not depend on the order of the rows.

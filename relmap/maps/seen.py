@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from relmap.decisions import number_groups
 from relmap.io.signals import NumberSignal, Signal
 from relmap.maps.cross_fit import CrossFit
 from relmap.maps.document import Seen, SeenColumn
@@ -154,7 +155,7 @@ def _design_effect(
     code: np.ndarray, share: np.ndarray, weights: np.ndarray, group: np.ndarray, n_effective: float
 ) -> float:
     """Return the mean of the ratios of the variance of each share to that of independent rows."""
-    _, group_code = np.unique(group, return_inverse=True)
+    group_code = number_groups(group)
     n_groups = int(group_code.max()) + 1
     if n_groups < 2:
         return float(len(code))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from relmap.decisions import number_groups
 from tasks.expectations.check import Check, make_expectation, run_gate
 from tasks.records.splits import SPLITS
 
@@ -150,7 +151,7 @@ def bound_class_shares(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str],
     """
     pool = frame.filter(pl.col("split").is_in(list(drawn)))
     if by_group:
-        unit_of_row = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1
+        unit_of_row = number_groups(pool["group"].to_numpy())
     else:
         unit_of_row = np.arange(len(pool))
     n_units = unit_of_row.max() + 1
